@@ -33,9 +33,10 @@ from builder.layers.entry import Entry, Range
 from builder.model import Image, LockedPackage
 from builder.parallel import in_parallel
 from builder.progress import working
+from builder.run.base import RunOptions
 from builder.run.process import tail
 from builder.run.select import find_runner
-from builder.run.task import Task, run_task
+from builder.run.task import run_in_folder
 from builder.store.files import read_foreign
 from builder.store.leftovers import temporary_folder
 from builder.text import visible
@@ -244,10 +245,10 @@ class CompileJob:
         (self.folder / "worker.py").write_bytes(Path(worker.__file__).read_bytes())
         program = [python, "-s", "-S", "-B", "-W", "ignore", f"{JOB_FOLDER}/worker.py"]
         command = [*program, JOB_FOLDER, str(request.work.settings.jobs)]
-        task = Task(command, self.folder, JOB_FOLDER, env=_ENV, timeout_s=_LIMIT_S)
+        options = RunOptions(env=_ENV, timeout_s=_LIMIT_S)
         try:
             runner = find_runner(request.work)
-            done = run_task(task, image, runner)
+            done = run_in_folder(runner, image, command, self.folder, JOB_FOLDER, options)
         except RunnerError as e:
             hint = f"{e.hint}; or {HINT}" if e.hint else HINT
             raise RunnerError(f"modules are compiled in a container: {e.message}", hint) from None

@@ -8,14 +8,14 @@ from __future__ import annotations
 import datetime
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from builder.model import Image, SifImage
 from builder.progress import Reporter
 from builder.redact import redact
-from builder.run.base import Mount, Network, Runner, RunOptions
+from builder.run.base import Mount, Runner, RunOptions
 from builder.run.identity import container_root
 from builder.run.process import Completed, tail
 from builder.settings import Settings
@@ -65,42 +65,31 @@ class TaskLog:
         return tail(self.lines, count)
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A program and the folder that it shares with builder."""
-
-    command: Sequence[str]
-    """The program in the image and its arguments; the image's entry point is not used."""
-    folder: Path
-    """A folder of this host, which the program can write. It must be under ``settings.tmpdir``."""
-    place: str
-    """Absolute path of the folder in the container; also the working directory."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Variables in addition to the image's."""
-    mounts: Sequence[Mount] = ()
-    """Further files and folders."""
-    network: Network = "none"
-    timeout_s: float | None = None
-
-
-def run_task(
-    task: Task, image: Image | SifImage, runner: Runner, output: TaskLog | None = None
+def run_in_folder(
+    runner: Runner,
+    image: Image | SifImage,
+    command: Sequence[str],
+    folder: Path,
+    place: str,
+    options: RunOptions,
 ) -> Completed:
-    """Run a task in a temporary container. The folder then belongs to the container's root.
+    """Run a program in a temporary container. The folder then belongs to the container's root.
 
     The program may have left anything in the folder: read its files with ``read_foreign``.
+
+    Args:
+        runner: runs the image.
+        image: has the program.
+        command: the program and its arguments; the image's entry point is not used.
+        folder: a folder of this host, which the program can write. It must be under
+            ``settings.tmpdir``.
+        place: absolute path of the folder in the container; also the working directory.
+        options: variables, further files and folders, network, time limit.
 
     Raises:
         RunnerError, ImageError: The container cannot be started.
     """
-    container_root(keep_root=False).give(task.folder)
-    options = RunOptions(
-        env=task.env,
-        mounts=[Mount(task.folder, task.place, readonly=False), *task.mounts],
-        workdir=task.place,
-        entrypoint=(),
-        network=task.network,
-        timeout_s=task.timeout_s,
-        on_line=None if output is None else output.add,
-    )
-    return runner.run(image, task.command, options)
+    container_root(keep_root=False).give(folder)
+    mounts = [Mount(folder, place, readonly=False), *options.mounts]
+    inside = replace(options, mounts=mounts, workdir=place, entrypoint=())
+    return runner.run(image, command, inside)

@@ -15,9 +15,9 @@ from builder.config.wheelbuild import WheelBuild
 from builder.errors import WheelError
 from builder.model import Fetched, Image, SifImage
 from builder.progress import QUIET, Reporter
-from builder.run.base import Mount, Runner
+from builder.run.base import Mount, Runner, RunOptions
 from builder.run.process import Completed
-from builder.run.task import Task, TaskLog, run_task
+from builder.run.task import TaskLog, run_in_folder
 from builder.settings import DEFAULT_EPOCH, Settings
 from builder.store.files import read_foreign
 from builder.store.leftovers import temporary_folder
@@ -149,15 +149,14 @@ def built(
         TaskLog(settings, f"building the wheel of {job.name}", reporter, "wheel") as output,
     ):
         _fill(work, job)
-        task = Task(
-            [job.python, "-I", f"{folder}/driver.py"],
-            work,
-            folder,
+        options = RunOptions(
             env=_environment(job, settings),
             mounts=[Mount(job.uv, _UV)],
             network="host" if job.settings.network else "none",
+            on_line=output.add,
         )
-        done = run_task(task, image, runner, output)
+        command = [job.python, "-I", f"{folder}/driver.py"]
+        done = run_in_folder(runner, image, command, work, folder, options)
         if done.returncode == driver.NEEDS_MORE:
             raise NeedsMore(_requirements(work, job))
         if done.returncode:
