@@ -11,6 +11,7 @@ import click
 from builder.cli.context import Context, target_argument, with_context
 from builder.cli.options import choice, flag
 from builder.cli.slurmoptions import ACCOUNT_VARIABLES
+from builder.workspace import Workspace
 
 if TYPE_CHECKING:
     from builder.publishing.engines import EngineName
@@ -72,7 +73,8 @@ def pull(
 
     out = context.output
     if target and is_reference(target):
-        done, name = pull_named(target, context.settings, load, out, context.root), None
+        work = Workspace.of(context.settings, out)
+        done, name = pull_named(target, work, load, context.root), None
         more = done.place if load else f"run it: builder run {target} -- COMMAND"
         text = f"{done.reference} is here: {done.digest}\n  {more}"
     else:

@@ -15,6 +15,7 @@ from builder.cli.context import (
     words_argument,
 )
 from builder.cli.options import container_options, flag, refuse
+from builder.workspace import Workspace
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -96,8 +97,8 @@ def run(
         may_build=not no_build,
     )
     if recipe is None:
-        settings, out, root = context.settings, context.output, context.root
-        context_exit(run_reference(reference, request, settings, out, bind=not no_bind, root=root))
+        work, root = Workspace.of(context.settings, context.output), context.root
+        context_exit(run_reference(reference, request, work, bind=not no_bind, root=root))
         return
     name, images = named_image(recipe, image, digest), TargetImages(context.project, recipe)
     if only_print:

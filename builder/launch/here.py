@@ -13,13 +13,11 @@ from builder.errors import UsageError
 from builder.launch.images import TargetImages
 from builder.model import SifImage
 from builder.oci.reference import is_digest
-from builder.progress import QUIET, Reporter
 from builder.publishing.pull import pull_reference
 from builder.run.base import Mount, RunOptions
 from builder.run.gpu import gpu_devices
 from builder.run.select import ENGINE_NAMES, find_runner
 from builder.run.userns import UsernsRunner
-from builder.settings import Settings
 from builder.site.arguments import read_bind, read_env_file, require_source
 from builder.site.command import run_site, shell_line, site_command
 from builder.site.containers import ContainerRequest, Invocation
@@ -150,8 +148,7 @@ def _words(request: ContainerRequest, made: Invocation) -> list[str]:
 def run_reference(
     reference: str,
     request: ContainerRequest,
-    settings: Settings,
-    reporter: Reporter = QUIET,
+    work: Workspace,
     *,
     bind: bool = True,
     root: Path | None = None,
@@ -170,16 +167,18 @@ def run_reference(
     """
     folder, home = Path.cwd().resolve(), os.environ.get("HOME")
     if bind and home and Path(home).resolve().is_relative_to(folder):
-        reporter.note("the home folder is not mounted: start in a folder of the project, or --bind")
+        work.reporter.note(
+            "the home folder is not mounted: start in a folder of the project, or --bind"
+        )
     elif bind:
         request = bind_folder(request, folder)
-    work, vendor = Workspace.of(settings, reporter), _vendor(request)
+    vendor = _vendor(request)
     options = _options(request, vendor)  # a wrong bind is reported before anything is downloaded
     pulled = pull_reference(reference, work, root)
     unfit = ENGINE_NAMES if isinstance(pulled.artifact, SifImage) else ()
     runner = find_runner(work, None, gpu=vendor, without=unfit)
     image = f"{pulled.digest[:19]}, with {runner.name}"
-    reporter.note(f"running {pulled.reference}{_where(request)}: {image}")
+    work.reporter.note(f"running {pulled.reference}{_where(request)}: {image}")
     return runner.run(pulled.artifact, request.command, options).returncode
 
 

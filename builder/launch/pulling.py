@@ -10,12 +10,10 @@ from pathlib import Path
 from builder.config.recipe import Recipe
 from builder.errors import UsageError
 from builder.image.convert import SQUASHFS_SUFFIXES, convert_image
-from builder.progress import QUIET, Reporter
 from builder.project import Project
 from builder.publishing.destination import destination_text, open_destination
 from builder.publishing.engines import EngineName, PullEngine, pull_into
 from builder.publishing.pull import AnyImage, Pulled, pull, pull_reference, split_image
-from builder.settings import Settings
 from builder.site.images import site_sif
 from builder.workspace import Workspace
 
@@ -51,7 +49,7 @@ def pull_target(project: Project, recipe: Recipe, request: PullRequest) -> Pulle
     tag, if_changed, layout = request.tag, request.if_changed, project.layout
     with closing(open_destination(where, work, option="--from")) as published:
         if request.load:
-            engine = PullEngine(request.load, work)
+            engine = PullEngine(request.load, work.settings, work.reporter)
             return pull_into(engine, recipe, published, tag, if_changed=if_changed, record=layout)
         squashfs = _squashfs(recipe, request)
         path = layout if squashfs else _output(recipe, request, layout)
@@ -64,22 +62,16 @@ def pull_target(project: Project, recipe: Recipe, request: PullRequest) -> Pulle
 
 
 def pull_named(
-    reference: str,
-    settings: Settings,
-    load: EngineName | None = None,
-    reporter: Reporter = QUIET,
-    root: Path | None = None,
+    reference: str, work: Workspace, load: EngineName | None = None, root: Path | None = None
 ) -> Pulled:
     """Pull an image by its name: into the cache, or into an engine's storage.
 
     Args:
         reference: the name.
-        settings: the cache.
+        work: the cache.
         load: the engine; None: the cache.
-        reporter: receives progress.
         root: the project whose policy must accept the image; None: no policy.
     """
-    work = Workspace.of(settings, reporter)
     if load is None:
         pulled = pull_reference(reference, work, root)
         return Pulled(reference, pulled.reference, pulled.digest, pulled.changed, "cache")
