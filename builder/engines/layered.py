@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,7 +105,6 @@ class Stack:
         """Files that differed when the steps ran twice (only with ``check_steps``)."""
         self._modules = modules
         self._request = request
-        self._base: tuple[Layer, ...] | None = None
 
     def image(self) -> Image:
         """Return the image of all layers; over a SIF, those of the base are not in it."""
@@ -161,7 +161,7 @@ class Stack:
 
         request, recipe = self._request, self._request.recipe
         image = image_of(
-            (*self._base_layers(), self.prefix, *self.layers),
+            (*self._base_layers, self.prefix, *self.layers),
             environment(self.base, recipe, request.lock, self.packages.activation.env),
             architecture=recipe.architecture,
             target=recipe.name,
@@ -173,17 +173,14 @@ class Stack:
             self.differences += compare_layers(step.name, layer, again, request.work.store)
         self.layers.append(layer)
 
+    @cached_property
     def _base_layers(self) -> tuple[Layer, ...]:
-        """Return the layers of the base; for a SIF, its partitions as layers."""
-        base, request = self.base, self._request
-        if self._base is None:
-            self._base = base.layers
-            if base.sif is not None:
-                from builder.bases.sif import sif_layers
+        """The layers of the base; for a SIF, its partitions as layers."""
+        if self.base.sif is None:
+            return self.base.layers
+        from builder.bases.sif import sif_layers
 
-                below = sif_layers(base.sif, request.work)
-                self._base = (*below, *base.layers)
-        return self._base
+        return (*sif_layers(self.base.sif, self._request.work), *self.base.layers)
 
 
 def make_layers(request: BuildRequest, clock: Clock) -> Stack:

@@ -142,9 +142,6 @@ class DockerStorage(Storage):
         self.client = client
         self._reporter = reporter
 
-    def image_id(self, image: Image) -> str:
-        return image.config_descriptor.digest
-
     def names(self, image_id: str) -> list[str] | None:
         import docker
 

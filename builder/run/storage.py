@@ -37,9 +37,9 @@ class Storage(ABC):
     host: ClassVar[str] = ""
     """What the names of local images begin with."""
 
-    @abstractmethod
     def image_id(self, image: Image) -> str:
         """Return the id that an image has in the storage: its config's digest."""
+        return image.config_descriptor.digest
 
     @abstractmethod
     def names(self, image_id: str) -> Sequence[str] | None:

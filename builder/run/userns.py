@@ -74,7 +74,15 @@ class UsernsRunner(Runner):
     name = "userns"
 
     def available(self) -> str | None:
-        return namespaces_problem()
+        # not in the cache, because a check must not create one
+        with tempfile.TemporaryDirectory(prefix="builder-") as folder:
+            root = container_root(keep_root=False)
+            try:
+                root.give(Path(folder))
+                _start(_Plan(folder, root.uid, root.gid), RunOptions(timeout_s=20))
+            except RunnerError as e:
+                return e.message.removeprefix(f"{_NOT_STARTED}: ")
+        return None
 
     def run(
         self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
@@ -167,19 +175,6 @@ def interpreter_of(architecture: str, reporter: Reporter = QUIET) -> str:
         return ""
     reporter.note(f"{cannot_run(architecture)}: qemu runs its programs, slowly")
     return found.registration
-
-
-def namespaces_problem() -> str | None:
-    """Return None if this user can start a container in user namespaces, else the reason."""
-    # not in the cache, because a check must not create one
-    with tempfile.TemporaryDirectory(prefix="builder-") as folder:
-        root = container_root(keep_root=False)
-        try:
-            root.give(Path(folder))
-            _start(_Plan(folder, root.uid, root.gid), RunOptions(timeout_s=20))
-        except RunnerError as e:
-            return e.message.removeprefix(f"{_NOT_STARTED}: ")
-    return None
 
 
 def _mount_plans(mounts: Iterable[Mount]) -> list[tuple[str, str, bool]]:

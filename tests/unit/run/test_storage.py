@@ -29,9 +29,6 @@ class Engine(Storage):
         self.loads = 0
         self.containers: list[str] = []
 
-    def image_id(self, image: Image) -> str:
-        return image.config_descriptor.digest
-
     def names(self, image_id: str) -> list[str] | None:
         return self.images.get(image_id)
 
