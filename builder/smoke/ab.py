@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -31,10 +31,8 @@ from builder.smoke.values import (
     Value,
     devices_of,
     faults_of,
-    is_unbound,
     shares_gpu,
-    usable_measurements,
-    values_of,
+    usable_values,
 )
 
 #: Which image each run of a round tests.
@@ -197,9 +195,9 @@ class _Key:
     """Its kind decides, and the benchmark was bound to the GPU's NUMA node where that matters."""
 
     @classmethod
-    def of(cls, value: Value, measurement: Mapping[str, Any]) -> _Key:
+    def of(cls, value: Value) -> _Key:
         floor = floor_of(value.id, on_gpu=value.on_gpu)
-        decides = floor.decides and not is_unbound(value, measurement)
+        decides = floor.decides and not value.is_unbound
         better, change = value.higher_is_better, floor.change
         return cls(value.id, value.device_key, value.unit, better, change, decides)
 
@@ -246,12 +244,8 @@ def _series(rounds: Sequence[Sequence[Report]]) -> tuple[_Series, list[str]]:
 
 def _values(report: Report) -> dict[_Key, tuple[float, float]]:
     """Return each figure and its size."""
-    out: dict[_Key, tuple[float, float]] = {}
-    for measurement in usable_measurements(report):
-        for value in values_of(measurement):
-            if value.median > 0:
-                out[_Key.of(value, measurement)] = value.median, size_of(measurement, value)
-    return out
+    values = (value for value in usable_values(report) if value.median > 0)
+    return {_Key.of(value): (value.median, size_of(value)) for value in values}
 
 
 def _estimate(rounds: Sequence[Sequence[float]]) -> _Estimate:

@@ -19,14 +19,10 @@ from builder.smoke.reference import Device, PublishedFigure, References
 from builder.smoke.values import (
     Report,
     Value,
-    devices_of,
-    facts_of,
     mapping,
     mappings,
     number,
-    rank_item,
-    usable_measurements,
-    values_of,
+    usable_values,
     variables_of,
 )
 
@@ -63,26 +59,21 @@ def cases_by_reference(report: Report, figures: References) -> Iterator[Case]:
         report: the report.
         figures: the reference figures.
     """
-    for measurement in usable_measurements(report):
-        values = _values(measurement) if measurement.get("id") in _KEYS else []
-        yield from filter(None, (_case(report, measurement, value, figures) for value in values))
+    yield from filter(None, (_case(report, value, figures) for value in _values(report)))
 
 
-def _values(measurement: Mapping[str, Any]) -> list[Value]:
+def _values(report: Report) -> list[Value]:
     """Return all values; of an all-reduce the slowest of each node, which ends last."""
-    values = [value for value in values_of(measurement) if value.on_gpu and value.unit in _UNITS]
-    if measurement["id"] != "allreduce.node":
-        return values
+    graded = (value for value in usable_values(report) if value.id in _KEYS and value.on_gpu)
+    values = [value for value in graded if value.unit in _UNITS]
     slowest_last = sorted(values, key=lambda value: -value.median)
-    return list({value.host: value for value in slowest_last}.values())
+    slowest = {value.host: value for value in slowest_last if value.id == "allreduce.node"}
+    return [*(value for value in values if value.id != "allreduce.node"), *slowest.values()]
 
 
-def _case(
-    report: Report, measurement: Mapping[str, Any], value: Value, figures: References
-) -> Case | None:
+def _case(report: Report, value: Value, figures: References) -> Case | None:
     """Return the case of a value; None if nothing is known that it could be compared with."""
-    facts = facts_of(value, devices_of(report))
-    device = figures.find(facts)
+    device = figures.find(value.facts)
     if device is None:
         return None
     key = _KEYS[value.id]
@@ -90,7 +81,7 @@ def _case(
     known = device.achieved.get(key, ())
     figure = next(iter(known), None)
     if key == "allreduce":
-        figure = _reduction(report, measurement, known)
+        figure = _reduction(report, value.measurement, known)
     peak = device.peak.get(_PEAK_KEYS.get(key, key), 0.0) * scale
     if figure is not None:
         basis, reference, source = figure.kind, figure.value * scale, figure.source
@@ -102,18 +93,16 @@ def _case(
         return None
     return Case(
         value,
-        measurement,
         basis,
         reference,
         limits,
         _described(basis, device, figure),
         _advice(report, key, device),
-        facts,
         figures.title(source),
         peak=None if device.boosts else peak,
         may_fail=not (key == "tf32" and device.is_amd),
-        unfair=_unfair(measurement, value, figure),
-        is_best=basis == "achieved" and _has_size(measurement, figure),
+        unfair=_unfair(value, figure),
+        is_best=basis == "achieved" and _has_size(value.measurement, figure),
     )
 
 
@@ -152,9 +141,9 @@ def _described(basis: str, device: Device, figure: PublishedFigure | None) -> st
     return f"{_DESCRIBED[basis]} for {device.name}"
 
 
-def _unfair(measurement: Mapping[str, Any], value: Value, figure: PublishedFigure | None) -> str:
+def _unfair(value: Value, figure: PublishedFigure | None) -> str:
     """Return the reason why a low value is not the GPU's fault; empty if it is."""
-    size = _largest_size(value, measurement)
+    size = _largest_size(value)
     if figure is not None and figure.gpus and 0 < size < min(LEAST_REDUCTION, figure.bytes):
         return f"only {size / 2**20:.0f} MiB fitted the time"
     is_small = value.id.startswith("matmul.") and 0 < size < LEAST_PRODUCT
@@ -163,12 +152,13 @@ def _unfair(measurement: Mapping[str, Any], value: Value, figure: PublishedFigur
     return ""
 
 
-def _largest_size(value: Value, measurement: Mapping[str, Any]) -> float:
+def _largest_size(value: Value) -> float:
     """Return the largest size that was measured, or 0. Ranks report their fastest one."""
-    of_rank = number(rank_item(value, measurement), "size")
+    of_rank = number(value.item, "size")
     if value.rank is not None and of_rank:
         return of_rank
-    found = [number(item, "size") for item in (*mappings(measurement.get("sizes")), measurement)]
+    items = (*mappings(value.measurement.get("sizes")), value.measurement)
+    found = [number(item, "size") for item in items]
     return max((size for size in found if size is not None), default=0.0)
 
 
@@ -193,45 +183,39 @@ def cases_by_peers(report: Report) -> Iterator[Case]:
 
     An all-reduce is as fast as its slowest rank: its ranks are not compared.
     """
-    devices = devices_of(report)
-    for measurement in usable_measurements(report):
-        groups: dict[str, list[Value]] = defaultdict(list)
-        for value in values_of(measurement):
-            is_compared = floor_of(value.id, on_gpu=True).decides and value.median > 0
-            if value.on_gpu and is_compared and not value.id.startswith("allreduce"):
-                groups[str(facts_of(value, devices).get("name") or "GPU")].append(value)
-        for name, values in groups.items():
-            if len(values) > 1:
-                yield from _cases_of_group(report, name, measurement, values)
+    groups: dict[tuple[str, str], list[Value]] = defaultdict(list)
+    for value in usable_values(report):
+        is_compared = floor_of(value.id, on_gpu=True).decides and value.median > 0
+        if value.on_gpu and is_compared and not value.id.startswith("allreduce"):
+            groups[value.id, str(value.facts.get("name") or "GPU")].append(value)
+    for (_, name), values in groups.items():
+        if len(values) > 1:
+            yield from _cases_of_group(name, values)
 
 
-def _cases_of_group(
-    report: Report, name: str, measurement: Mapping[str, Any], values: Sequence[Value]
-) -> Iterator[Case]:
+def _cases_of_group(name: str, values: Sequence[Value]) -> Iterator[Case]:
     speeds = [value.median for value in values]
     # With two devices the faster one is the reference, with more devices the median.
     normal = max(speeds) if len(speeds) == 2 else statistics.median(speeds)
     # A GPU that had time for a small product only is not slow.
-    sizes = [number(rank_item(value, measurement), "size") or 0.0 for value in values]
+    sizes = [number(value.item, "size") or 0.0 for value in values]
     for value, size in zip(values, sizes, strict=True):
         had_less_time = value.id.startswith("matmul.") and size < LEAST_PRODUCT <= max(sizes)
         yield Case(
             value,
-            measurement,
             "equals",
             normal,
             LIMITS["equals"],
             f"{len(values)} x {name} typically reach it",
             _GPU_ADVICE,
-            facts_of(value, devices_of(report)),
-            may_fail=_is_of_gpu(value, measurement, normal),
+            may_fail=_is_of_gpu(value, normal),
             unfair=f"it had time for size {size:.0f} only" if had_less_time else "",
         )
 
 
-def _is_of_gpu(value: Value, measurement: Mapping[str, Any], normal: float) -> bool:
+def _is_of_gpu(value: Value, normal: float) -> bool:
     """Return whether a low value can only be the GPU's, not the host's that starts its kernels."""
-    flop = number(measurement, "flop") or math.inf
+    flop = number(value.measurement, "flop") or math.inf
     is_layer = value.unit == "gflop_per_s" and not value.id.startswith("matmul.")
     is_short = is_layer and flop < HOST_BOUND_S * normal * 1e9
     return not value.id.startswith("transfer.") and not is_short

@@ -10,9 +10,10 @@ the only way to call an image slower.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,10 +26,8 @@ from builder.smoke.values import (
     devices_of,
     model_of,
     number,
-    rank_item,
     shares_gpu,
-    usable_measurements,
-    values_of,
+    usable_values,
 )
 
 Outcome = Literal["slower", "faster", "same"]
@@ -136,12 +135,11 @@ def _samples(runs: Sequence[StoredReport], model: str) -> dict[_Key, list[_Sampl
     undisturbed = [run for run in runs if not shares_gpu(run.report)] or runs
     out: dict[_Key, list[_Sample]] = defaultdict(list)
     for run in undisturbed:
-        for measurement in usable_measurements(run.report):
-            values = [value for value in values_of(measurement) if value.median > 0]
-            if values:
-                center = statistics.median(value.median for value in values)
-                size = size_of(measurement, values[0])
-                out[values[0].id, values[0].unit].append((center, size, values[0]))
+        values = (value for value in usable_values(run.report) if value.median > 0)
+        for key, group in itertools.groupby(values, lambda value: (value.id, value.unit)):
+            of_devices = list(group)
+            center = statistics.median(value.median for value in of_devices)
+            out[key].append((center, size_of(of_devices[0]), of_devices[0]))
     return out
 
 
@@ -164,12 +162,12 @@ def _change(key: _Key, model: str, old: Sequence[_Sample], new: Sequence[_Sample
     return Change(name, model, unit, before, after, low, high, len(earlier), ratio, outcome)
 
 
-def size_of(measurement: Mapping[str, Any], value: Value) -> float:
+def size_of(value: Value) -> float:
     """Return the size at which a value was measured, or the amount of work if that is fixed; or 0.
 
     Each rank may have had time for another size.
     """
-    own = {**measurement, **rank_item(value, measurement)}
+    own = {**value.measurement, **value.item}
     return number(own, "flop" if value.id in _FIXED_WORK else "size") or 0.0
 
 

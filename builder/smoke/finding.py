@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from builder.bench.core import finding
 from builder.bench.report import format_value
 from builder.smoke.limits import TOO_HIGH, UNSTEADY, Limits, Status
-from builder.smoke.values import Report, Value, is_unbound, rank_item, slowing_variables, state_text
+from builder.smoke.values import Report, Value, slowing_variables, state_text
 
 _UNSTEADY_ADVICE = (
     "the clock is throttled at times (heat, power), or another process uses the GPU or its links"
@@ -26,7 +25,6 @@ class Case:
     """A value and what it is compared with."""
 
     value: Value
-    measurement: Mapping[str, Any]
     basis: str
     """As report.schema.json names it: ``achieved``, ``peak``."""
     reference: float
@@ -36,8 +34,6 @@ class Case:
     """The reference, for people: ``published for NVIDIA A100``."""
     advice: str
     """What to do if the value is low."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """About the GPU."""
     source: str = ""
     """The title of the publication that the reference is from."""
     peak: float | None = None
@@ -72,7 +68,7 @@ def grade_case(case: Case, report: Report) -> Finding:
     status, fraction = evaluate(value, case.reference, case.limits)
     reference = format_value(case.reference, value.unit)
     seen = f"{format_value(value.median, value.unit)}: {fraction:.0%} of {reference} ({case.what})"
-    if is_unbound(value, case.measurement):
+    if value.is_unbound:
         seen += "; not graded: the process could not be bound to the GPU's NUMA node"
         return _finding(case, "skip", seen, "", fraction)
     if status == "pass":
@@ -83,7 +79,7 @@ def grade_case(case: Case, report: Report) -> Finding:
     if variables:
         advice = f"unset {variables} and measure again"
         return _finding(case, "warn", f"{seen}; {variables} is set", advice, fraction)
-    state = state_text(rank_item(value, case.measurement), case.facts)
+    state = state_text(value.item, value.facts)
     seen += f"; {state}" if state else ""
     return _finding(case, status if case.may_fail else "warn", seen, case.advice, fraction)
 

@@ -39,12 +39,18 @@ class Value:
     mad: float
     """The median absolute deviation of the repeats, in ``unit``."""
     repeats: int
-    device: str = ""
+    device: str
     """``cuda:1`` or ``cpu``; empty if the report names no device."""
-    rank: int | None = None
+    rank: int | None
     """The rank that measured it; None in reports of a single process."""
-    host: str = ""
-    higher_is_better: bool = True
+    host: str
+    higher_is_better: bool
+    measurement: Mapping[str, Any]
+    """What it is a value of."""
+    item: Mapping[str, Any]
+    """The part of the measurement about the rank; all of it if it has one value."""
+    facts: Mapping[str, Any]
+    """About the GPU; empty for a CPU, and for a GPU that the report does not list."""
 
     @property
     def error(self) -> float:
@@ -86,6 +92,11 @@ class Value:
     @property
     def on_gpu(self) -> bool:
         return self.device.startswith("cuda")
+
+    @property
+    def is_unbound(self) -> bool:
+        """Whether a transfer is shown and not graded: its memory may be on another NUMA node."""
+        return self.id.startswith("transfer.") and self.item.get("bound") is False
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -143,76 +154,70 @@ def unit_of(measurement: Mapping[str, Any]) -> str:
     return key.removeprefix("median_") if number(measurement, key) is not None else ""
 
 
-def values_of(measurement: Mapping[str, Any]) -> list[Value]:
-    """Return the value of a measurement on each device that has one."""
-    unit = unit_of(measurement)
-    if not unit:
-        return []
+def values_of(
+    measurement: Mapping[str, Any], devices: Sequence[dict[str, Any]] = ()
+) -> list[Value]:
+    """Return the value of a measurement on each device that has one.
+
+    Args:
+        measurement: an element of a report's ``measurements``.
+        devices: the facts about the report's GPUs.
+    """
     ranks = mappings(measurement.get("ranks"))
     items = ranks if len(ranks) > 1 else [measurement]
-    return list(filter(None, (_value_of(measurement, unit, item) for item in items)))
+    return list(filter(None, (_value_of(measurement, item, devices) for item in items)))
 
 
-def _value_of(measurement: Mapping[str, Any], unit: str, item: Mapping[str, Any]) -> Value | None:
+def _value_of(
+    measurement: Mapping[str, Any], item: Mapping[str, Any], devices: Sequence[dict[str, Any]]
+) -> Value | None:
     """Return the value of a rank, whose part of a measurement is ``item``, or of all of it."""
+    unit = unit_of(measurement)
     median = number(item, f"median_{unit}")
     if median is None:
         return None
     better = measurement.get("better", "lower" if unit in TIME_UNITS else "higher")
-    rank = item.get("rank")
+    device, rank = str(item.get("device", "")), item.get("rank")
+    if item is measurement or not isinstance(rank, int):
+        rank = None
     return Value(
         id=str(measurement.get("id")),
         unit=unit,
         median=median,
         mad=number(item, f"mad_{unit}") or 0.0,
         repeats=int(number(measurement, "repeats") or 1),
-        device=str(item.get("device", "")),
-        rank=rank if isinstance(rank, int) and item is not measurement else None,
+        device=device,
+        rank=rank,
         host=str(item.get("host", "")),
         higher_is_better=better == "higher",
+        measurement=measurement,
+        item=item,
+        facts=_facts_of(device, rank, devices),
     )
 
 
-def rank_item(value: Value, measurement: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part of a measurement about a value's rank; all of it if it has one value."""
-    if value.rank is None:
-        return measurement
-    items = mappings(measurement.get("ranks"))
-    return next((item for item in items if item.get("rank") == value.rank), {})
+def _facts_of(device: str, rank: int | None, devices: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the facts about the GPU of a value; empty if it is not listed."""
+    if not device.startswith("cuda"):
+        return {}
+    if rank is not None:
+        return next((d for d in devices if d.get("rank") == rank), {})
+    index = device.partition(":")[2]  # empty for the only GPU
+    position = int(index) if re.fullmatch(r"\d{1,5}", index, re.ASCII) else 0
+    return devices[position] if position < len(devices) else {}
 
 
-def is_unbound(value: Value, measurement: Mapping[str, Any]) -> bool:
-    """Return whether a transfer is shown and not graded: its memory may be on another NUMA node."""
-    return value.id.startswith("transfer.") and rank_item(value, measurement).get("bound") is False
-
-
-def usable_measurements(report: Report) -> Iterator[dict[str, Any]]:
-    """Return the measurements whose results were correct: a wrong result is a failure."""
-    return (m for m in report["measurements"] if m["status"] in ("pass", "warn"))
+def usable_values(report: Report) -> Iterator[Value]:
+    """Yield the values of measurements whose results were correct: a wrong result is a failure."""
+    devices = devices_of(report)
+    for measurement in report["measurements"]:
+        if measurement["status"] in ("pass", "warn"):
+            yield from values_of(measurement, devices)
 
 
 def devices_of(report: Report) -> list[dict[str, Any]]:
     """Return the facts about a report's GPUs; empty if the report lists none."""
     return mappings(report.get("facts", {}).get("devices"))
-
-
-def facts_of(value: Value, devices: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the facts about the GPU that a value was measured on.
-
-    Empty for a CPU and for a GPU that is not listed.
-    """
-    if not value.on_gpu:
-        return {}
-    if value.rank is not None:
-        return next((d for d in devices if d.get("rank") == value.rank), {})
-    position = gpu_index(value.device)
-    return devices[position] if position < len(devices) else {}
-
-
-def gpu_index(device: str) -> int:
-    """Return the number of a GPU: 1 of ``cuda:1``, and 0 of a device without a number."""
-    index = device.partition(":")[2]
-    return int(index) if re.fullmatch(r"\d{1,5}", index, re.ASCII) else 0
 
 
 # the state of the GPUs ---------------------------------------------------------------------------
