@@ -18,12 +18,12 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from builder.bench.report import format_value
 from builder.smoke.changes import other_size, size_of
-from builder.smoke.limits import floor_of
+from builder.smoke.limits import Floor, floor_of
 from builder.smoke.values import (
     MEDIAN_ERROR,
     SIGMAS,
@@ -117,10 +117,9 @@ def compare_rounds(rounds: Sequence[Sequence[Report]]) -> Ab:
     used = [reports for reports, reason in zip(rounds, reasons, strict=True) if not reason]
     notes = [f"round {i} is left out: {reason}" for i, reason in enumerate(reasons, 1) if reason]
     series, missing = _series(used)
-    estimates = {key: _estimate(values) for key, values in series.items()}
-    noises = [_noise(key, estimate) for key, estimate in estimates.items() if key.decides]
-    noise = statistics.median(noises or [0.0])
-    figures = [_figure(key, series[key], estimates[key], max(noise, 1.0)) for key in series]
+    noises = [one.noise for one in series if one.floor.decides]
+    widened = max(statistics.median(noises or [0.0]), 1.0)
+    figures = [one.figure(widened) for one in series]
     figures.sort(key=lambda f: (_OUTCOME_ORDER[f.outcome], f.ratio, f.id, f.device))
     # the slower ones come first
     verdict: Verdict = "slower" if figures and figures[0].outcome == "slower" else "same"
@@ -183,125 +182,105 @@ def _throttled(reports: Sequence[Report], side: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
-    """A figure on one device."""
+class _Series:
+    """A figure on one device, in all rounds."""
 
-    id: str
-    device: str
-    unit: str
-    higher_is_better: bool
-    floor: float
-    decides: bool
-    """Its kind decides, and the benchmark was bound to the GPU's NUMA node where that matters."""
-
-    @classmethod
-    def of(cls, value: Value) -> _Key:
-        floor = floor_of(value.id, on_gpu=value.on_gpu)
-        decides = floor.decides and not value.is_unbound
-        better, change = value.higher_is_better, floor.change
-        return cls(value.id, value.device_key, value.unit, better, change, decides)
-
-
-@dataclass(frozen=True, slots=True)
-class _Estimate:
-    rounds: tuple[float, ...]
-    """The change of each round as a logarithm; positive: better."""
+    values: Sequence[Value]
+    """Of all runs, in the order of :data:`ROUND`."""
+    floor: Floor
+    changes: tuple[float, ...]
+    """The change of each round as a logarithm."""
     error: float
     """The standard error of their median."""
 
     @property
-    def change(self) -> float:
-        return statistics.median(self.rounds)
+    def noise(self) -> float:
+        """The change that noise explains, as a fraction of the floor."""
+        return SIGMAS * self.error / self.floor.change
 
-    @property
-    def agrees(self) -> bool:
-        """Whether at most a quarter of the rounds contradict the median in sign."""
-        against = sum(1 for change in self.rounds if change * self.change < 0)
-        return against <= len(self.rounds) // 4
+    def figure(self, widened: float) -> PairFigure:
+        """Return the result; ``widened`` is the factor for all limits of this machine."""
+        value = self.values[0]
+        sign = 1 if value.higher_is_better else -1
+        ratio = math.exp(sign * statistics.median(self.changes))
+        limit = self.floor.change * max(widened, self.noise)
+        medians: dict[str, list[float]] = {"old": [], "new": []}
+        for side, run in zip(itertools.cycle(ROUND), self.values, strict=False):
+            medians[side].append(run.median)
+        return PairFigure(
+            id=value.id,
+            device="" if value.device_key == "cpu" else value.device_key,
+            unit=value.unit,
+            old=statistics.median(medians["old"]),
+            new=statistics.median(medians["new"]),
+            ratio=ratio,
+            limit=limit,
+            outcome=self._outcome(ratio, limit),
+            rounds=tuple(math.exp(sign * change) for change in self.changes),
+        )
+
+    def _outcome(self, ratio: float, limit: float) -> Outcome:
+        """Return the outcome by the ratio, which is above 1 if the new image is better."""
+        if not self.floor.decides:
+            return "shown"
+        middle = statistics.median(self.changes)
+        # At most a quarter of the rounds may contradict the median in sign.
+        against = sum(1 for change in self.changes if change * middle < 0)
+        if limit >= 1 or against > len(self.changes) // 4 or 1 - limit <= ratio <= 1 / (1 - limit):
+            return "same"
+        return "slower" if ratio < 1 else "faster"
 
 
-_Series = dict[_Key, list[tuple[float, ...]]]
-"""The values of each figure in each round."""
-
-
-def _series(rounds: Sequence[Sequence[Report]]) -> tuple[_Series, list[str]]:
+def _series(rounds: Sequence[Sequence[Report]]) -> tuple[list[_Series], list[str]]:
     """Return the values of each figure, and the names of figures that cannot be compared.
 
     Those are figures that a run does not have, or has of another size: it may depend on the speed.
     """
     runs = [_values(report) for reports in rounds for report in reports]
-    series: _Series = {}
+    series: list[_Series] = []
     missing: set[str] = set()
     for key in dict.fromkeys(itertools.chain(*runs)):
         found = [values[key] for values in runs if key in values]
-        medians, sizes = zip(*found, strict=True)
-        if len(found) < len(runs) or other_size(key.id, min(sizes), max(sizes)):
-            missing.add(key.id)
+        sizes = list(map(size_of, found))
+        name = found[0].id
+        if len(found) < len(runs) or other_size(name, min(sizes), max(sizes)):
+            missing.add(name)
         else:
-            series[key] = [medians[i : i + len(ROUND)] for i in range(0, len(runs), len(ROUND))]
+            series.append(_Series(found, key[-1], *_estimate(found)))
     return series, sorted(missing)
 
 
-def _values(report: Report) -> dict[_Key, tuple[float, float]]:
-    """Return each figure and its size."""
+#: What makes values of two runs comparable.
+_Key = tuple[str, str, str, bool, Floor]
+
+
+def _values(report: Report) -> dict[_Key, Value]:
+    """Return the value of each figure on each device."""
     values = (value for value in usable_values(report) if value.median > 0)
-    return {_Key.of(value): (value.median, size_of(value)) for value in values}
+    return {(v.id, v.device_key, v.unit, v.higher_is_better, _floor(v)): v for v in values}
 
 
-def _estimate(rounds: Sequence[Sequence[float]]) -> _Estimate:
+def _floor(value: Value) -> Floor:
+    """Return the floor of a figure; it decides only if the process was bound where that matters."""
+    floor = floor_of(value.id, on_gpu=value.on_gpu)
+    return replace(floor, decides=floor.decides and not value.is_unbound)
+
+
+def _estimate(values: Sequence[Value]) -> tuple[tuple[float, ...], float]:
     """Return the changes of all rounds and their error, by logarithms of ``(old, new, new, old)``.
 
     What the two runs of an image differ by is drift and noise. The drift per run is the same in all
     rounds; the least squares of all differences yield it.
     """
+    logarithms = [math.log(value.median) for value in values]
+    rounds = len(values) // len(ROUND)
     changes, differences = [], []
-    for values in rounds:
-        first, second, third, fourth = (math.log(value) for value in values)
+    for i in range(0, len(values), len(ROUND)):
+        first, second, third, fourth = logarithms[i : i + len(ROUND)]
         changes.append((second + third) / 2 - (first + fourth) / 2)
         differences += [(fourth - first, 3), (third - second, 1)]  # with the runs between
-    drift = sum(runs * difference for difference, runs in differences) / (10 * len(rounds))
+    drift = sum(runs * difference for difference, runs in differences) / (10 * rounds)
     squares = sum((difference - runs * drift) ** 2 / 2 for difference, runs in differences)
     sigma = math.sqrt(squares / (len(differences) - 1))
-    of_median = 1.0 if len(rounds) < 3 else MEDIAN_ERROR
-    return _Estimate(tuple(changes), of_median * sigma / math.sqrt(len(rounds)))
-
-
-def _noise(key: _Key, estimate: _Estimate) -> float:
-    """Return the change that noise explains, as a fraction of the floor."""
-    return SIGMAS * estimate.error / key.floor
-
-
-def _outcome(key: _Key, estimate: _Estimate, ratio: float, limit: float) -> Outcome:
-    """Return the outcome of a figure by its ratio, which is above 1 if the new image is better."""
-    if not key.decides:
-        return "shown"
-    if limit >= 1 or not estimate.agrees or 1 - limit <= ratio <= 1 / (1 - limit):
-        return "same"
-    return "slower" if ratio < 1 else "faster"
-
-
-def _figure(
-    key: _Key, values: Sequence[Sequence[float]], estimate: _Estimate, widened: float
-) -> PairFigure:
-    """Return the result of one figure.
-
-    Args:
-        key: of the figure.
-        values: of all rounds.
-        estimate: of these values.
-        widened: the factor for all limits of this machine.
-    """
-    sign = 1 if key.higher_is_better else -1
-    ratio = math.exp(sign * estimate.change)
-    limit = key.floor * max(widened, _noise(key, estimate))
-    return PairFigure(
-        id=key.id,
-        device="" if key.device == "cpu" else key.device,
-        unit=key.unit,
-        old=statistics.median(value for row in values for value in (row[0], row[3])),
-        new=statistics.median(value for row in values for value in (row[1], row[2])),
-        ratio=ratio,
-        limit=limit,
-        outcome=_outcome(key, estimate, ratio, limit),
-        rounds=tuple(math.exp(sign * change) for change in estimate.rounds),
-    )
+    of_median = 1.0 if rounds < 3 else MEDIAN_ERROR
+    return tuple(changes), of_median * sigma / math.sqrt(rounds)
