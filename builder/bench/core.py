@@ -51,6 +51,11 @@ def finding(name: str, status: str, seen: str, advice: str = "") -> Item:
     return {"id": name, "status": status, "seen": seen, "advice": advice}
 
 
+def known(**fields: Any) -> Item:
+    """Return the fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def median_key(item: Mapping[str, Any]) -> str:
     """Return the key of a measurement's figure (``median_gb_per_s``); empty if it has none."""
     return next((key for key in item if key.startswith("median_")), "")

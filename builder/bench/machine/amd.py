@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..core import Item
+from ..core import Item, known
 from .files import names, read
 
 
@@ -22,28 +22,22 @@ class AmdGpu:
         self._temperatures = self._labelled()
 
     def _labelled(self) -> dict[str, str]:
-        """Return the file of each temperature by its label: edge (not MI300), junction, mem."""
+        """Return the name of each temperature's file by label: edge (not MI300), junction, mem."""
         found = {}
         for name in names(self._sensors) if self._sensors else []:
             if re.fullmatch(r"temp\d+_input", name):
                 label = read(self._sensors + name.replace("_input", "_label"))
-                found[label or ("edge" if name == "temp1_input" else name)] = self._sensors + name
+                found[label or ("edge" if name == "temp1_input" else name)] = name
         return found
 
     def sample(self) -> Item:
         """Return the state under load: ``clock_mhz``, ``power_w``, ``temperature_c``."""
-        out: Item = {}
-        clock = self._number("freq1_input")
-        if clock:
-            out["clock_mhz"] = clock * 1e-6
-        power = self._number("power1_input") or self._number("power1_average")
-        if power:
-            out["power_w"] = power * 1e-6
-        path = self._temperatures.get("junction") or self._temperatures.get("edge")
-        value = read(path) if path else ""
-        if value.isdigit():
-            out["temperature_c"] = int(value) * 1e-3
-        return out
+        hottest = self._temperatures.get("junction") or self._temperatures.get("edge", "")
+        return known(
+            clock_mhz=self._sensor("freq1_input", 1e-6),
+            power_w=self._sensor("power1_input", 1e-6) or self._sensor("power1_average", 1e-6),
+            temperature_c=self._sensor(hottest, 1e-3),
+        )
 
     def state(self) -> Item:
         """Return ``sample``, and the highest clock and memory errors."""
@@ -59,28 +53,24 @@ class AmdGpu:
 
     def identity(self) -> Item:
         """Return the GPU's id and power limit."""
-        out: Item = {}
-        uuid, limit = read(self._folder + "/unique_id"), self._number("power1_cap")
-        if uuid:
-            out["uuid"] = uuid
-        if limit:
-            out["power_limit_w"] = limit * 1e-6
-        return out
+        uuid = read(self._folder + "/unique_id")
+        return known(uuid=uuid or None, power_limit_w=self._sensor("power1_cap", 1e-6))
 
     def use(self) -> Item:
         """Return the use by all processes: ``memory_bytes``, ``total_bytes``, ``busy_percent``."""
-        out: Item = {}
-        for field, name in (
-            ("total_bytes", "mem_info_vram_total"),
-            ("memory_bytes", "mem_info_vram_used"),
-            ("busy_percent", "gpu_busy_percent"),
-        ):
-            value = read(f"{self._folder}/{name}")
-            if value.isdigit():
-                out[field] = int(value)
-        return out
+        return known(
+            total_bytes=_number(self._folder + "/mem_info_vram_total"),
+            memory_bytes=_number(self._folder + "/mem_info_vram_used"),
+            busy_percent=_number(self._folder + "/gpu_busy_percent"),
+        )
 
-    def _number(self, name: str) -> int:
-        """Return a value of the hardware monitor in its own unit; 0 if it is unknown."""
-        value = read(self._sensors + name) if self._sensors else ""
-        return int(value) if value.isdigit() else 0
+    def _sensor(self, name: str, unit: float) -> float | None:
+        """Return a value of the hardware monitor; None if it is unknown, as 0 is."""
+        value = _number(self._sensors + name) if self._sensors else None
+        return value * unit if value else None
+
+
+def _number(path: str) -> int | None:
+    """Return the number in a file; None if there is none."""
+    value = read(path)
+    return int(value) if value.isdigit() else None

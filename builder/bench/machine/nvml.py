@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from ..core import Item
+from ..core import Item, known
 
 #: Bits of nvmlClocksEventReason* in nvml.h, without those that are no fault: idle, and clocks that
 #: a user set.
@@ -30,16 +30,11 @@ class NvidiaGpu:
 
     def sample(self) -> Item:
         """Return ``clock_mhz``, ``power_w``, ``temperature_c`` and ``throttled``."""
-        out: Item = {}
-        clock = self._numbers("nvmlDeviceGetClockInfo", _SM)
-        if clock:
-            out["clock_mhz"] = float(clock[0])
-        power = self._numbers("nvmlDeviceGetPowerUsage")
-        if power:
-            out["power_w"] = power[0] * 1e-3
-        temperature = self._numbers("nvmlDeviceGetTemperature", 0)
-        if temperature:
-            out["temperature_c"] = float(temperature[0])
+        out = known(
+            clock_mhz=self._number("nvmlDeviceGetClockInfo", _SM),
+            power_w=self._number("nvmlDeviceGetPowerUsage", scale=1e-3),
+            temperature_c=self._number("nvmlDeviceGetTemperature", 0),
+        )
         for name in ("Event", "Throttle"):  # the second one in older drivers
             function = f"nvmlDeviceGetCurrentClocks{name}Reasons"
             reasons = self._numbers(function, kind=ctypes.c_ulonglong)
@@ -50,22 +45,17 @@ class NvidiaGpu:
 
     def state(self) -> Item:
         """Return ``sample``, and the highest clock and memory errors."""
-        out = self.sample()
-        most = self._numbers("nvmlDeviceGetMaxClockInfo", _SM)
-        if most:
-            out["clock_max_mhz"] = float(most[0])
-        return {**out, **self._errors()}
+        most = self._number("nvmlDeviceGetMaxClockInfo", _SM)
+        return {**self.sample(), **known(clock_max_mhz=most), **self._errors()}
 
     def identity(self) -> Item:
         """Return the GPU's UUID, links, power limit and MIG mode."""
-        out: Item = {"uuid": self._text("nvmlDeviceGetUUID", 96), "nvlink": self._links()}
-        limit = self._numbers("nvmlDeviceGetEnforcedPowerLimit")
-        if limit:
-            out["power_limit_w"] = limit[0] * 1e-3
-        mig = self.mig()
-        if mig is not None:
-            out["mig"] = mig
-        return {key: value for key, value in out.items() if value not in ("", {})}
+        return known(
+            uuid=self._text("nvmlDeviceGetUUID", 96) or None,
+            nvlink=self._links() or None,
+            power_limit_w=self._number("nvmlDeviceGetEnforcedPowerLimit", scale=1e-3),
+            mig=self.mig(),
+        )
 
     def mig(self) -> bool | None:
         """Return whether this GPU is divided into MIG slices; None if it cannot be."""
@@ -103,6 +93,11 @@ class NvidiaGpu:
         code = self._call(function, *arguments, *(ctypes.byref(value) for value in values))
         return [int(value.value) for value in values] if code == 0 else None
 
+    def _number(self, function: str, *arguments: int, scale: float = 1.0) -> float | None:
+        """Return the number that a function returns, in another unit; None if not supported."""
+        numbers = self._numbers(function, *arguments)
+        return numbers[0] * scale if numbers else None
+
     def _text(self, function: str, size: int) -> str:
         buffer = ctypes.create_string_buffer(size)
         if self._call(function, buffer, ctypes.c_uint(size)) != 0:
@@ -120,22 +115,16 @@ class NvidiaGpu:
         return {"links": len(states), "active": sum(map(bool, states))} if states else {}
 
     def _errors(self) -> Item:
-        state: Item = {}
         ecc = self._numbers("nvmlDeviceGetEccMode", count=2)
-        if ecc:
-            state["ecc"] = bool(ecc[0])
-
         # uncorrected ones (1) since the driver was loaded (0)
         errors = self._numbers("nvmlDeviceGetTotalEccErrors", 1, 0, kind=ctypes.c_ulonglong)
-        if errors:
-            state["ecc_uncorrected"] = errors[0]
-
         rows = self._numbers("nvmlDeviceGetRemappedRows", count=4)
-        if rows:
-            state["remap_pending"] = bool(rows[2])
-            state["remap_failed"] = bool(rows[3])
-
-        return state
+        return known(
+            ecc=bool(ecc[0]) if ecc else None,
+            ecc_uncorrected=errors[0] if errors else None,
+            remap_pending=bool(rows[2]) if rows else None,
+            remap_failed=bool(rows[3]) if rows else None,
+        )
 
 
 def open_nvidia(address: str) -> NvidiaGpu | None:
