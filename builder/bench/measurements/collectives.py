@@ -13,10 +13,10 @@ import os
 from typing import Any, NamedTuple
 
 from ..core import Item, Run, fail, skip
-from ..machine.monitor import Monitor, monitor
+from ..machine.monitor import monitor
 from ..machine.network import ALGORITHMS, algorithm, without_cudart
 from .accuracy import checked
-from .timing import Timing, clock_seconds, gpu_seconds, rate
+from .timing import Batch, Timing, clock_seconds, rate
 
 #: Bytes of the array, by kind of device. Published figures are those of 1 GiB and more.
 SIZES = {"cpu": (1 << 20, 8 << 20), "gpu": (16 << 20, 256 << 20, 1 << 30, 4 << 30)}
@@ -182,15 +182,15 @@ def _timed(run: Run, group: Group, array: AllReduce, repeats: int) -> Timing:
     for _ in range(repeats):
         array.fill()
         array.run()
-    watch = monitor(run, run.index) if run.on_gpu else Monitor()
-    samples = Timing()
+    batch, samples = Batch(run, array.run), Timing()
+    if run.on_gpu:
+        batch.watch = monitor(run, run.index)
     for _ in range(repeats):
         # A barrier: not torch's, which guesses with NCCL the device of a rank.
         _largest(run, group, 0.0)
         array.fill()
-        on_gpu = run.on_gpu
-        samples.append(gpu_seconds(run, array.run, watch) if on_gpu else clock_seconds(array.run))
-    samples.state = watch.state()
+        samples += batch.run(1, 1) if run.on_gpu else [clock_seconds(array.run)]
+    samples.state = batch.watch.state()
     return samples
 
 

@@ -40,7 +40,6 @@ print()
 print(time.perf_counter() - started, torch.__version__)
 """
 _MODULE_NAME = re.compile(r"^[^\W\d_]\w*$", re.MULTILINE)
-_MODULE_NAME = re.compile(r"^[^\W\d_]\w*$", re.MULTILINE)
 #: A file of a public top-level module: a package's ``__init__.py``, or a module of one file.
 _MODULE_FILE = re.compile(r"([^\W\d_]\w*)(/(.+/)?__init__\.py|(\.[\w-]+)?\.(py|so))")
 #: Modules that packages install by accident.

@@ -77,14 +77,14 @@ def _timed_on_gpu(run: Run, function: Callable[[], Any]) -> Timing:
     function()  # libraries load, and kernels are searched and compiled
     run.synchronize()
     samples = Timing()
-    batch = _Batch(run, function)
+    batch = Batch(run, function)
     began = time.perf_counter()
     each_s = batch.run(1, 1)[0]
     while time.perf_counter() - began < WARM_UP_S:
         each_s = statistics.median(batch.run(*_calls(each_s)))
 
     calls, pairs = _calls(each_s)
-    least = _least(each_s)
+    least = _LEAST if each_s < SAMPLING_S else 3
     began = time.perf_counter()
     batch.watch = monitor(run, run.index)
     while len(samples) < least or time.perf_counter() - began < SAMPLING_S:
@@ -105,11 +105,7 @@ def _calls(each_s: float) -> tuple[int, int]:
     return calls + 1, min(calls, MOST_PAIRS)
 
 
-def _least(each_s: float) -> int:
-    return _LEAST if each_s < SAMPLING_S else 3
-
-
-class _Batch:
+class Batch:
     """Calls of a function that are queued on a GPU, some of them between two events."""
 
     def __init__(self, run: Run, function: Callable[[], Any]) -> None:
@@ -137,18 +133,6 @@ class _Batch:
         self.watch.sample()
         self.owner.synchronize()
         return [float(begin.elapsed_time(end)) / 1e3 for begin, end in self.events[:pairs]]
-
-
-def gpu_seconds(run: Run, function: Callable[[], Any], watch: Monitor) -> float:
-    """Return the seconds between two events of the current GPU, which may include the launch."""
-    event = run.torch.cuda.Event
-    begin, end = event(enable_timing=True), event(enable_timing=True)
-    begin.record()
-    function()
-    end.record()
-    watch.sample()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) / 1e3
 
 
 def spread(unit: str, samples: list[float]) -> Item:
