@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Callable
 
 from ..core import Item, Run, skip, warn
@@ -91,10 +92,7 @@ def _convolution_tensors(
 
 def _convolve(torch: Any, x: Any, first: Any, second: Any, g: Any) -> list[Any]:
     """Return the output, and the gradients of the weights of both convolutions."""
-    weights = [first.detach().requires_grad_(), second.detach().requires_grad_()]
-    out = _forward(torch, x, *weights)
-    out.backward(g)
-    return [out.detach(), *(weight.grad for weight in weights)]
+    return _gradients(partial(_forward, torch, x), first, second, g)
 
 
 def measure_attention(run: Run) -> Item:
@@ -107,7 +105,8 @@ def measure_attention(run: Run) -> Item:
 
     small = _attention_tensors(run, precision, 1, 2, 128, 64)
     reference = [tensor.double().cpu() for tensor in small]
-    error = worst_error(_attend(attention, *small), _attend(_plain_attention(torch), *reference))
+    plain = partial(_plain_attention, torch)
+    error = worst_error(_gradients(attention, *small), _gradients(plain, *reference))
 
     big = _attention_tensors(run, precision, *ATTENTIONS[run.kind])
     backend = _backend(torch, big)
@@ -115,7 +114,7 @@ def measure_attention(run: Run) -> Item:
         big = _attention_tensors(run, precision, *ATTENTIONS["small"])
     batch, heads, length, width = big[0].shape
     flop = 3.5 * 4.0 * batch * heads * length * length * width  # 2 products forward, 5 backward
-    seconds = timed(run, lambda: _attend(attention, *big), limit_s=run.share(2.0))
+    seconds = timed(run, lambda: _gradients(attention, *big), limit_s=run.share(2.0))
 
     error = max(error, _head_error(torch, *big))
     check = checked_error(_CHECK, error, _ATTENTION_LIMITS[precision])
@@ -132,9 +131,10 @@ def measure_attention(run: Run) -> Item:
 def _head_error(torch: Any, *tensors: Any) -> float:
     """Return the error of the first head, which is independent of all others, against float64."""
     attention = torch.nn.functional.scaled_dot_product_attention
-    found = [tensor[:1, :1] for tensor in _attend(attention, *tensors)]
+    found = [tensor[:1, :1] for tensor in _gradients(attention, *tensors)]
     head = [tensor[:1, :1].float() for tensor in tensors]
-    expected = [tensor.double().cpu() for tensor in _attend(_plain_attention(torch), *head)]
+    plain = partial(_plain_attention, torch)
+    expected = [tensor.double().cpu() for tensor in _gradients(plain, *head)]
     return worst_error(found, expected)
 
 
@@ -154,11 +154,8 @@ def _has_fused(run: Run) -> bool:
     return int(run.torch.cuda.get_device_properties(run.index).major) >= 8
 
 
-def _plain_attention(torch: Any) -> Callable[..., Any]:
-    def attention(q: Any, k: Any, v: Any) -> Any:
-        return torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]), -1) @ v
-
-    return attention
+def _plain_attention(torch: Any, q: Any, k: Any, v: Any) -> Any:
+    return torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]), -1) @ v
 
 
 def _attention_tensors(run: Run, precision: str, *shape: int) -> list[Any]:
@@ -169,11 +166,16 @@ def _attention_tensors(run: Run, precision: str, *shape: int) -> list[Any]:
     return [torch.randn(shape, generator=generator, device=run.device).to(dtype) for _ in range(4)]
 
 
-def _attend(function: Callable[..., Any], q: Any, k: Any, v: Any, g: Any) -> list[Any]:
-    """Return the output of attention, and the gradients of query, key and value."""
-    inputs = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
+def _gradients(function: Callable[..., Any], *tensors: Any) -> list[Any]:
+    """Return the output of a function, and the gradients of its inputs.
+
+    Args:
+        function: what is differentiated.
+        tensors: its inputs, and then the gradient of its output.
+    """
+    inputs = [tensor.detach().requires_grad_() for tensor in tensors[:-1]]
     out = function(*inputs)
-    out.backward(g)
+    out.backward(tensors[-1])
     return [out.detach(), *(tensor.grad for tensor in inputs)]
 
 
