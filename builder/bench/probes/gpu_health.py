@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from typing import Callable
 
 from ..core import Item, Run, fail, skip, warn
 from ..machine.gpu import gpu_state, gpu_use, identity
@@ -24,23 +25,26 @@ _SUPERCHIPS = re.compile(r"\bG[BH]\d{2,3}\b|\bMI300A\b")
 
 def probe_idle(run: Run) -> str:
     """Check that no other program uses the GPUs. Runs before this process has used them."""
-    seen, known = [], False
-    for index in run.need_gpus:
-        use = _use(run, index)
-        known = known or bool(use)
-        signs = _signs(run, index, use)
-        if signs:
-            run.shared_gpus.add(index)
-            seen.append(f"GPU {index}: {', '.join(signs)}")
-    if seen:
+    signs = {index: _signs(run, index, use) for index, use in _reported(run, _use).items()}
+    shared = {index: found for index, found in signs.items() if found}
+    run.shared_gpus.update(shared)
+    if shared:
+        seen = "; ".join(f"GPU {index}: {', '.join(found)}" for index, found in shared.items())
         advice = (
             "another program uses the GPU: the figures are too low, and memory may not suffice; "
             "run again when it is idle, or request it for this job alone (nvidia-smi, rocm-smi)"
         )
-        raise warn("; ".join(seen), advice)
-    if not known:
-        raise skip("the driver does not report it here")
+        raise warn(seen, advice)
     return "no other program"
+
+
+def _reported(run: Run, look: Callable[[Run, int], Item]) -> dict[int, Item]:
+    """Return what the driver reports about each GPU, by index. Raises a skip if it is nothing."""
+    found = {index: look(run, index) for index in run.need_gpus}
+    reported = {index: item for index, item in found.items() if item}
+    if not reported:
+        raise skip("the driver does not report it here")
+    return reported
 
 
 def _use(run: Run, index: int) -> Item:
@@ -75,12 +79,8 @@ def _signs(run: Run, index: int, use: Item) -> list[str]:
 
 def probe_ecc(run: Run) -> str:
     """Check that the GPUs' memory has no uncorrected errors."""
-    known, off = False, ""
-    for index in run.need_gpus:
-        state = gpu_state(run, index)
-        if not {"ecc", "ecc_uncorrected"} & set(state):
-            continue
-        known = True
+    off = ""
+    for index, state in _reported(run, _errors).items():
         _check_memory(index, state)
         if state.get("ecc") is False:
             off = "; ECC is off, as usual for this GPU"
@@ -88,9 +88,13 @@ def probe_ecc(run: Run) -> str:
                 advice = "memory errors stay unnoticed; to turn ECC on: "
                 advice += "nvidia-smi -e 1, then reboot (needs root)"
                 raise warn(f"GPU {index}: ECC is off", advice)
-    if not known:
-        raise skip("the driver does not report it here")
     return "no uncorrected error" + off
+
+
+def _errors(run: Run, index: int) -> Item:
+    """Return a GPU's state if its memory errors are known; empty if not."""
+    state = gpu_state(run, index)
+    return state if "ecc" in state or "ecc_uncorrected" in state else {}
 
 
 def _check_memory(index: int, state: Item) -> None:
@@ -109,19 +113,14 @@ def _check_memory(index: int, state: Item) -> None:
 
 def probe_nvlink(run: Run) -> str:
     """Check that all NVLinks of the GPUs are up."""
-    seen, down = [], False
-    for index in run.need_gpus:
-        links = identity(run, index).get("nvlink", {})
-        if links:
-            seen.append(f"GPU {index}: {links['active']} of {links['links']} links")
-            # A card without a bridge has none that is up.
-            down = down or 0 < links["active"] < links["links"]
-    if not seen:
-        raise skip("the driver does not report it here")
-    if down:
+    links = _reported(run, lambda run, index: dict(identity(run, index).get("nvlink", {})))
+    texts = (f"GPU {index}: {of['active']} of {of['links']} links" for index, of in links.items())
+    seen = "; ".join(texts)
+    # A card without a bridge has none that is up.
+    if any(0 < of["active"] < of["links"] for of in links.values()):
         advice = "copies between GPUs are slower than they should be: nvidia-smi nvlink -s"
-        raise warn("; ".join(seen), advice)
-    return "; ".join(seen)
+        raise warn(seen, advice)
+    return seen
 
 
 def probe_clocks(run: Run) -> str:
