@@ -24,7 +24,7 @@ from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.shell import quote
 from builder.smoke.ab import ROUND
-from builder.smoke.evidence import read_evidence
+from builder.smoke.evidence import ran_digest
 from builder.smoke.options import START_S, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report
 from builder.smoke.run import SmokeReport, benchmark_command, smoke
@@ -221,10 +221,10 @@ def ab_on_slurm(
 
 def _checked(report: Report, side: Side, recipe: Recipe, work: Path) -> Report:
     """Return the report; another one if the job ran another image."""
-    ran = read_evidence(work, side.reference)
-    if report["verdict"] == "error" or ran.digest in ("", side.digest):
+    ran = ran_digest(work, side.reference)
+    if report["verdict"] == "error" or ran in ("", side.digest):
         return report
-    seen = f"the job ran {ran.digest}, not {side.digest}"
+    seen = f"the job ran {ran}, not {side.digest}"
     return could_not_run(recipe, "image", seen, "the file has changed: start again")
 
 

@@ -32,33 +32,26 @@ class BuiltImage:
     """``sha256:...`` of the lock file inside the image; empty: unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class RanImage:
-    """The image that a job ran."""
+def mismatch(digest: str, reference: str, built: BuiltImage, report: Report) -> str:
+    """Return the difference of the image that a job ran from the build; empty if it is that one.
 
-    reference: str
-    """The path or reference in the job; empty: the runtime found the image itself."""
-    digest: str
-    """Empty: not known."""
-
-    @property
-    def shown(self) -> str:
-        """The image as messages name it."""
-        return self.digest or self.reference or "an image of unknown digest"
-
-    def mismatch(self, built: BuiltImage, report: Report) -> str:
-        """Return the difference from the image that was built; empty if it is that one."""
-        if self.digest != built.digest:
-            unknown = "" if self.digest else ", whose digest is not known"
-            return f"the job ran {self.shown}{unknown}; the image that was built is {built.digest}"
-        locks = mapping(report.get("facts")).get("locks") or []
-        if locks != [built.lock]:
-            found = " and ".join(map(str, locks)) or "not reported"
-            return (
-                f"the job ran another image than {built.digest}: "
-                f"the sha256 of its {LOCK} is {found}, expected {built.lock}"
-            )
-        return ""
+    Args:
+        digest: what :func:`ran_digest` returned.
+        reference: the path or reference in the job.
+        built: the image that the job should run.
+        report: of the job.
+    """
+    if digest != built.digest:
+        ran = digest or f"{reference}, whose digest is not known"
+        return f"the job ran {ran}; the image that was built is {built.digest}"
+    locks = mapping(report.get("facts")).get("locks") or []
+    if locks != [built.lock]:
+        found = " and ".join(map(str, locks)) or "not reported"
+        return (
+            f"the job ran another image than {digest}: "
+            f"the sha256 of its {LOCK} is {found}, expected {built.lock}"
+        )
+    return ""
 
 
 def hash_sif(reference: str) -> str:
@@ -66,17 +59,17 @@ def hash_sif(reference: str) -> str:
     return f'sha256sum <{quote(reference)} >"$SLURM_SUBMIT_DIR"/{_SIF_FILE} || true'
 
 
-def read_evidence(folder: Path, reference: str) -> RanImage:
-    """Return the image that a completed job ran.
+def ran_digest(folder: Path, reference: str) -> str:
+    """Return the digest of the image that a completed job ran; empty if it is not known.
 
     Args:
         folder: of the job.
         reference: what it was told to run.
     """
     if named := _DIGEST_AT_END.search(reference):
-        return RanImage(reference, named[1])
+        return named[1]
     try:
         found = _SHA256.match((folder / _SIF_FILE).read_text("ascii", "replace"))
     except OSError:
-        found = None
-    return RanImage(reference, f"sha256:{found[0]}" if found else "")
+        return ""
+    return f"sha256:{found[0]}" if found else ""

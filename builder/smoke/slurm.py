@@ -20,7 +20,7 @@ from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.scheduler import cancel, submit, wait
-from builder.smoke.evidence import BuiltImage, hash_sif, read_evidence
+from builder.smoke.evidence import BuiltImage, hash_sif, mismatch, ran_digest
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report
 from builder.smoke.run import SmokeReport, benchmark_command, complete, not_tested
@@ -77,16 +77,16 @@ def smoke_on_slurm(
         script = render(with_sif_hash(plan_job(recipe, job)))
         number, state = run_script(script, recipe, work, slurm.nodes, reporter)
         report = collect_report(recipe, work, number, state, folder / f"job-{number}.out")
-        ran = read_evidence(work, job.image)
-    is_other = slurm.is_other and ran.digest != built.digest
+        ran = ran_digest(work, job.image)
+    is_other = slurm.is_other and ran != built.digest
     has_verdict = report["verdict"] != "error"
     if has_verdict and is_other:
-        verdict = f"the verdict is of {ran.shown} and is not recorded"
+        verdict = f"the verdict is of {ran or job.image} and is not recorded"
         reporter.note(f"{verdict}: the build is {built.digest}")
-    elif has_verdict and (problem := ran.mismatch(built, report)):
+    elif has_verdict and (problem := mismatch(ran, job.image, built, report)):
         advice = f"test it on a node: builder smoke {recipe.name}"
         report = could_not_run(recipe, "image", problem, advice)
-    digest = ran.digest if is_other else built.digest
+    digest = ran if is_other else built.digest
     lock = None if is_other else lock
     report, runner = graded(report, recipe, digest, slurm, options, lock)
     path, seconds = store_report(report, folder), round(time.monotonic() - started, 3)
@@ -124,7 +124,7 @@ def require_slurm(recipe: Recipe) -> None:
     """
     if recipe.site.slurm is None:
         raise UsageError(
-            f"{recipe.site.title or recipe.name} has no scheduler: its recipe has no site.slurm",
+            f"{recipe.site_title} has no scheduler: its recipe has no site.slurm",
             f"leave out --on slurm: builder smoke {recipe.name}",
         )
 

@@ -10,7 +10,7 @@ import pytest
 
 from builder.oci.digest import sha256
 from builder.site.shell import ShellText
-from builder.smoke.evidence import BuiltImage, RanImage, hash_sif, read_evidence
+from builder.smoke.evidence import BuiltImage, hash_sif, mismatch, ran_digest
 
 A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 
@@ -21,10 +21,11 @@ def test_job_leaves_evidence(tmp_path: Path) -> None:
     sif.write_bytes(b"the SIF")
     env = {**os.environ, "SLURM_SUBMIT_DIR": str(tmp_path)}
     subprocess.run(["bash", "-c", f"set -eo pipefail; {hash_sif(str(sif))}"], env=env, check=True)
-    ran = read_evidence(tmp_path, str(sif))
-    assert ran == RanImage(str(sif), sha256(b"the SIF"))
-    assert ran.mismatch(BuiltImage(sha256(b"the SIF"), A), {"facts": {"locks": [A]}}) == ""
-    assert "expected " + A in ran.mismatch(BuiltImage(sha256(b"the SIF"), A), {"facts": {"locks": [A, B]}})
+    ran = ran_digest(tmp_path, str(sif))
+    assert ran == sha256(b"the SIF")
+    built = BuiltImage(ran, A)
+    assert mismatch(ran, str(sif), built, {"facts": {"locks": [A]}}) == ""
+    assert "expected " + A in mismatch(ran, str(sif), built, {"facts": {"locks": [A, B]}})
 
 
 def test_folder_as_image(tmp_path: Path) -> None:
@@ -32,7 +33,7 @@ def test_folder_as_image(tmp_path: Path) -> None:
     env = {**os.environ, "SLURM_SUBMIT_DIR": str(tmp_path)}
     script = f"set -eo pipefail; {hash_sif(ShellText('$SLURM_SUBMIT_DIR'))}"
     subprocess.run(["bash", "-c", script], env=env, check=True, capture_output=True)
-    assert read_evidence(tmp_path, str(tmp_path)).digest == ""
+    assert ran_digest(tmp_path, str(tmp_path)) == ""
 
 
 @pytest.mark.parametrize(
@@ -41,11 +42,11 @@ def test_folder_as_image(tmp_path: Path) -> None:
 )
 def test_references(tmp_path: Path, reference: str, digest: str) -> None:
     """A digest in a reference is evidence; a tag is not."""
-    assert read_evidence(tmp_path, reference).digest == digest
+    assert ran_digest(tmp_path, reference) == digest
 
 
 def test_damaged_evidence(tmp_path: Path) -> None:
     """A file without a hash is no evidence."""
     (tmp_path / "image.sha256").write_text("sha256sum: I/O error")
-    ran = read_evidence(tmp_path, "/x.sif")
-    assert ran.digest == "" and "whose digest is not known" in ran.mismatch(BuiltImage(B), {})
+    ran = ran_digest(tmp_path, "/x.sif")
+    assert ran == "" and "/x.sif, whose digest is not known" in mismatch(ran, "/x.sif", BuiltImage(B), {})

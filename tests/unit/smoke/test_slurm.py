@@ -18,7 +18,7 @@ from builder.site import scheduler
 from builder.site.request import SlurmRequest
 from builder.site.scheduler import wait
 from builder.smoke import slurm
-from builder.smoke.evidence import BuiltImage, read_evidence
+from builder.smoke.evidence import BuiltImage, ran_digest
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.run import SmokeReport
 from builder.smoke.slurm import smoke_on_slurm
@@ -170,7 +170,7 @@ def test_job_script(fake_slurm: Path, root: Path, monkeypatch: pytest.MonkeyPatc
     environ |= {"SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_ID": "1", "USER": "me"}
     script = (fake_slurm / "script").read_text()
     subprocess.run(["bash"], input=script, env=environ, cwd=root, text=True, check=True)
-    assert read_evidence(root, str(sif)).digest == sha256(b"the SIF")
+    assert ran_digest(root, str(sif)) == sha256(b"the SIF")
 
 
 @pytest.mark.parametrize(("sif", "digest"), [(OLD, OLD), ("", "")], ids=["known", "not known"])
