@@ -375,8 +375,7 @@ def _job_script(context: Context, recipe: Recipe, options: Command) -> str:
     asked = options.job
     assert asked is not None
     command = _job_command(context, recipe, options)
-    limits = JobRequest(account=asked.account, time=asked.time_limit, slurm=asked.asked)
-    script = build_script(recipe, command, limits)
+    script = build_script(recipe, command, asked)
     request = context.project.request(recipe, options.lock_file)
     _note_left_out(context, recipe, request.lock)
     download_inputs(request)

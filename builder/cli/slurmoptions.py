@@ -70,4 +70,4 @@ def take_job_options(
 
     account = account or next(filter(None, map(os.environ.get, ACCOUNT_VARIABLES)), "")
     more = read_slurm(raw)
-    return SlurmOptions(image, nodes=nodes, account=account, time_limit=time, asked=more)
+    return SlurmOptions(image=image, nodes=nodes, account=account, time=time, slurm=more)

@@ -49,7 +49,7 @@ def pull_target(project: Project, recipe: Recipe, request: PullRequest) -> Pulle
     tag, if_changed, layout = request.tag, request.if_changed, project.layout
     with closing(open_destination(where, work, option="--from")) as published:
         if request.load:
-            engine = PullEngine(request.load, work.settings, work.reporter)
+            engine = PullEngine(request.load, work)
             return pull_into(engine, recipe, published, tag, if_changed=if_changed, record=layout)
         squashfs = _squashfs(recipe, request)
         path = layout if squashfs else _output(recipe, request, layout)

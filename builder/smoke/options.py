@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.site.request import NOTHING_ASKED, SlurmRequest
+from builder.site.request import JobRequest
 from builder.smoke.suggested import TORCH, SmokePlan
 
 #: For the start and the imports, which the benchmark's own time limit does not count (``--start-stall``).
@@ -49,24 +49,15 @@ class SmokeOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmOptions:
-    """How the benchmark is queued on a site with Slurm."""
+class SlurmOptions(JobRequest):
+    """How the benchmark is queued on a site with Slurm: the request without a command.
 
-    image: str = ""
-    """A SIF's path on the site, or an image reference; empty: the runtime finds the target's."""
+    With 2 or more nodes the benchmark also measures the network. Without a time limit, the job has
+    the benchmark's own one, that of its start, and five minutes.
+    """
+
     is_other: bool = False
     """Whether ``image`` may be another image than the build; the verdict then counts for it."""
-    nodes: int = 1
-    """With 2 or more nodes the benchmark also measures the network."""
-    gpus: int | None = None
-    """GPUs per node; None: one on a single node, all of them on several nodes."""
-    account: str = ""
-    """The account that is charged for the job."""
-    time_limit: str = ""
-    """The job's time limit in Slurm's notation; empty: the benchmark's own limit, that of its
-    start, and five minutes."""
-    asked: SlurmRequest = NOTHING_ASKED
-    """Partition, QOS and other options in the place of the recipe's."""
 
 
 #: The default options.

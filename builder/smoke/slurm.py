@@ -237,16 +237,8 @@ def job_request(
     recipe: Recipe, slurm: SlurmOptions, command: Sequence[str], time_s: float
 ) -> JobRequest:
     """Return the request for a job that runs ``command`` for at most ``time_s`` seconds."""
-    return JobRequest(
-        command=tuple(command),
-        nodes=slurm.nodes,
-        gpus=slurm.gpus,
-        time=slurm.time_limit or _time(time_s),
-        account=slurm.account,
-        image=slurm.image,
-        name=f"smoke-{recipe.name}",
-        slurm=slurm.asked,
-    )
+    time = slurm.time or _time(time_s)
+    return replace(slurm, command=tuple(command), time=time, name=f"smoke-{recipe.name}")
 
 
 def collect_report(recipe: Recipe, work: Path, number: str, state: str, output: Path) -> Report:

@@ -166,7 +166,7 @@ def test_in_a_job(project: Project, tmp_path: Path, job: Path) -> None:
     with FakeRegistry() as fake:
         fake.lists_referrers = True
         to = f"{fake.host}/a/b"
-        slurm = SlurmOptions(nodes=2, account="me", time_limit="0:09:00")
+        slurm = SlurmOptions(nodes=2, account="me", time="0:09:00")
         ran(job, "", IMAGE_LOCK)
         (job / "report").write_text(json.dumps(cpu(verdict="fail", probes=[("torch.import", "fail")])))
         with pytest.raises(SmokeError, match="no tag was moved") as e:

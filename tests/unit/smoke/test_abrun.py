@@ -184,7 +184,7 @@ def test_runs_without_a_report(recipe: Recipe, tmp_path: Path, monkeypatch: pyte
 
 
 def test_own_time_limit(recipe: Recipe, tmp_path: Path, submitted: list[Any]) -> None:
-    in_job(recipe, tmp_path, time_limit="01:00:00")
+    in_job(recipe, tmp_path, time="01:00:00")
     assert "#SBATCH --time=01:00:00" in submitted[0]["job"]
 
 

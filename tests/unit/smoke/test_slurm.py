@@ -49,7 +49,7 @@ def smoked(root: Path, options: SmokeOptions = DEFAULTS, **job: Any) -> SmokeRep
         load_recipe("gpu", root),
         BUILT,
         root / "reports" / "gpu",
-        slurm=SlurmOptions("/images/x.sif", **job),
+        slurm=SlurmOptions(image="/images/x.sif", **job),
         options=options,
         lock=LOCK,
     )
@@ -63,7 +63,7 @@ def test_report_is_graded(fake_slurm: Path, root: Path) -> None:
     )
     ran(fake_slurm, NEW, IMAGE_LOCK, IMAGE_LOCK)
     asked = SlurmRequest(partition="big", options=("--reservation=course",))
-    got = smoked(root, SmokeOptions(devices=4, timeout_s=120), nodes=2, account="me", asked=asked)
+    got = smoked(root, SmokeOptions(devices=4, timeout_s=120), nodes=2, account="me", slurm=asked)
     assert (
         got.verdict == "pass"
         and got.runner == "slurm (apptainer)"
@@ -160,7 +160,7 @@ def test_job_script(fake_slurm: Path, root: Path, monkeypatch: pytest.MonkeyPatc
         load_recipe("gpu", root),
         BUILT,
         root / "reports" / "gpu",
-        slurm=SlurmOptions(str(sif)),
+        slurm=SlurmOptions(image=str(sif)),
     )
     for name in ("srun", "apptainer"):
         (bin / name).write_text("#!/bin/sh\n")
