@@ -356,7 +356,6 @@ class Project:
             job: the Slurm job that runs it, see :func:`builder.smoke.slurm.complete_job`; None:
                 this host.
         """
-        from builder.smoke.evidence import BuiltImage
         from builder.smoke.options import DEFAULTS
         from builder.smoke.run import smoke
         from builder.smoke.slurm import smoke_on_slurm
@@ -364,12 +363,10 @@ class Project:
         options = replace(options or DEFAULTS, plan=self.smoke_plan(result))
         if job is not None:
             return smoke_on_slurm(
-                result.recipe,
-                BuiltImage(result.digest, result.image_lock),
+                result,
                 (self.reports / result.recipe.name).absolute(),
                 slurm=job,
                 options=options,
-                lock=result.lock,
                 reporter=self.work.reporter,
             )
         return smoke(

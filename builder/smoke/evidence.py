@@ -10,10 +10,10 @@ with a tag is not evidence: the tag may name another image on the node than in t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from builder.bench.machine.facts import LOCK
+from builder.engines.base import BuildResult
 from builder.site.shell import quote
 from builder.smoke.values import Report, mapping
 
@@ -22,34 +22,24 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _DIGEST_AT_END = re.compile(r"(?:^|@)(sha256:[0-9a-f]{64})$")
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltImage:
-    """The image that a job should run."""
-
-    digest: str
-    """Of the manifest, or the sha256 of the SIF."""
-    lock: str = ""
-    """``sha256:...`` of the lock file inside the image; empty: unknown."""
-
-
-def mismatch(digest: str, reference: str, built: BuiltImage, report: Report) -> str:
+def mismatch(ran: str, reference: str, result: BuildResult, report: Report) -> str:
     """Return the difference of the image that a job ran from the build; empty if it is that one.
 
     Args:
-        digest: what :func:`ran_digest` returned.
+        ran: what :func:`ran_digest` returned.
         reference: the path or reference in the job.
-        built: the image that the job should run.
+        result: the build that the job should run.
         report: of the job.
     """
-    if digest != built.digest:
-        ran = digest or f"{reference}, whose digest is not known"
-        return f"the job ran {ran}; the image that was built is {built.digest}"
+    if ran != result.digest:
+        seen = ran or f"{reference}, whose digest is not known"
+        return f"the job ran {seen}; the image that was built is {result.digest}"
     locks = mapping(report.get("facts")).get("locks") or []
-    if locks != [built.lock]:
+    if locks != [result.image_lock]:
         found = " and ".join(map(str, locks)) or "not reported"
         return (
-            f"the job ran another image than {digest}: "
-            f"the sha256 of its {LOCK} is {found}, expected {built.lock}"
+            f"the job ran another image than {ran}: "
+            f"the sha256 of its {LOCK} is {found}, expected {result.image_lock}"
         )
     return ""
 

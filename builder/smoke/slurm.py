@@ -20,7 +20,7 @@ from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.scheduler import cancel, submit, wait
-from builder.smoke.evidence import BuiltImage, hash_sif, mismatch, ran_digest
+from builder.smoke.evidence import hash_sif, mismatch, ran_digest
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report
 from builder.smoke.run import SmokeReport, benchmark_command, complete, not_tested
@@ -39,13 +39,11 @@ _PATIENCE_S = 10.0
 
 
 def smoke_on_slurm(
-    recipe: Recipe,
-    built: BuiltImage,
+    result: BuildResult,
     folder: Path,
     *,
     slurm: SlurmOptions,
     options: SmokeOptions = DEFAULTS,
-    lock: Lock | None = None,
     reporter: Reporter = QUIET,
 ) -> SmokeReport:
     """Queue the benchmark on the target's nodes, wait for it, and grade and store its report.
@@ -54,13 +52,11 @@ def smoke_on_slurm(
     verdict is ``error``; only an image that the user named may be another one.
 
     Args:
-        recipe: the target, with its site.
-        built: the image that was built.
+        result: the build.
         folder: ``reports/TARGET``, on a file system that the nodes share; the job starts in a new
             folder in it.
         slurm: the image and the size of the job.
         options: how the benchmark runs; ``devices`` counts for each node.
-        lock: the lock of the image; the report lists its packages.
         reporter: receives progress messages.
 
     Raises:
@@ -68,8 +64,9 @@ def smoke_on_slurm(
         RunnerError: Slurm rejects the job, or does not answer.
         SpaceError: there is no space for the report.
     """
+    recipe = result.recipe
     if options.plan.none:
-        return not_tested(built.digest, recipe, options.plan.none)
+        return not_tested(result.digest, recipe, options.plan.none)
     require_slurm(recipe)
     started = time.monotonic()
     with temporary_folder(folder, 0o755) as work:
@@ -78,16 +75,15 @@ def smoke_on_slurm(
         number, state = run_script(script, recipe, work, slurm.nodes, reporter)
         report = collect_report(recipe, work, number, state, folder / f"job-{number}.out")
         ran = ran_digest(work, job.image)
-    is_other = slurm.is_other and ran != built.digest
+    is_other = slurm.is_other and ran != result.digest
     has_verdict = report["verdict"] != "error"
     if has_verdict and is_other:
         verdict = f"the verdict is of {ran or job.image} and is not recorded"
-        reporter.note(f"{verdict}: the build is {built.digest}")
-    elif has_verdict and (problem := mismatch(ran, job.image, built, report)):
+        reporter.note(f"{verdict}: the build is {result.digest}")
+    elif has_verdict and (problem := mismatch(ran, job.image, result, report)):
         advice = f"test it on a node: builder smoke {recipe.name}"
         report = could_not_run(recipe, "image", problem, advice)
-    digest = ran if is_other else built.digest
-    lock = None if is_other else lock
+    digest, lock = (ran, None) if is_other else (result.digest, result.lock)
     report, runner = graded(report, recipe, digest, slurm, options, lock)
     path, seconds = store_report(report, folder), round(time.monotonic() - started, 3)
     return SmokeReport(report["verdict"], report, runner, digest, seconds, path)

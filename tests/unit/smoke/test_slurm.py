@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from builder.site import scheduler
 from builder.site.request import SlurmRequest
 from builder.site.scheduler import wait
 from builder.smoke import slurm
-from builder.smoke.evidence import BuiltImage, ran_digest
+from builder.smoke.evidence import ran_digest
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.run import SmokeReport
 from builder.smoke.slurm import smoke_on_slurm
@@ -27,7 +28,11 @@ from tests.support.reports import A100_40, ranked, report
 from tests.support.schema import check_report
 from tests.support.smoke_project import IMAGE_LOCK, LOCK, NEW, OLD, RECIPE, SLURM, write_recipe
 
-BUILT = BuiltImage(NEW, IMAGE_LOCK)
+
+def built(root: Path) -> Any:
+    """A build of the recipe, as far as a job needs it."""
+    recipe = load_recipe("gpu", root)
+    return SimpleNamespace(recipe=recipe, digest=NEW, lock=LOCK, image_lock=IMAGE_LOCK)
 
 
 @pytest.fixture
@@ -46,12 +51,10 @@ def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def smoked(root: Path, options: SmokeOptions = DEFAULTS, **job: Any) -> SmokeReport:
     return smoke_on_slurm(
-        load_recipe("gpu", root),
-        BUILT,
+        built(root),
         root / "reports" / "gpu",
         slurm=SlurmOptions(image="/images/x.sif", **job),
         options=options,
-        lock=LOCK,
     )
 
 
@@ -157,8 +160,7 @@ def test_job_script(fake_slurm: Path, root: Path, monkeypatch: pytest.MonkeyPatc
     sif, bin = root / "my x.sif", root / "bin"
     sif.write_bytes(b"the SIF")
     smoke_on_slurm(
-        load_recipe("gpu", root),
-        BUILT,
+        built(root),
         root / "reports" / "gpu",
         slurm=SlurmOptions(image=str(sif)),
     )
@@ -207,5 +209,5 @@ def test_no_answer(fake_slurm: Path) -> None:
 def test_site_without_slurm(root: Path) -> None:
     (root / "recipes" / "gpu.yaml").write_text(RECIPE)
     with pytest.raises(UsageError, match="has no scheduler") as e:
-        smoke_on_slurm(load_recipe("gpu", root), BUILT, root / "reports" / "gpu", slurm=SlurmOptions())
+        smoke_on_slurm(built(root), root / "reports" / "gpu", slurm=SlurmOptions())
     assert "builder smoke gpu" in e.value.hint
