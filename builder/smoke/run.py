@@ -243,7 +243,7 @@ def interpret(done: Completed, recipe: Recipe) -> Report:
         return could_not_run(recipe, "watchdog", seen, "a GPU, driver or file system may hang")
     report = find_report(done.stdout)
     if report is None:
-        seen = f"no report; exit code {done.returncode}: {_last_lines(done)}"
+        seen = f"no report; exit code {done.returncode}: {last_lines(done.stderr.strip() or done.stdout)}"
         advice = "check that the image's Python starts; "
         advice += "exit code 137 means killed, maybe out of memory"
         if done.returncode in _NOT_FOUND:
@@ -260,7 +260,7 @@ def interpret(done: Completed, recipe: Recipe) -> Report:
     return could_not_run(recipe, "report", problem, advice) if problem else report
 
 
-def _last_lines(done: Completed) -> str:
+def last_lines(output: str) -> str:
     """Return the end of what a program printed, on one line."""
-    output = done.stderr.strip() or done.stdout.strip()
-    return " | ".join(output.splitlines()[-3:])[-600:] or "no output"
+    lines = [line for line in output.splitlines() if line.strip()]
+    return " | ".join(lines[-3:])[-600:] or "no output"

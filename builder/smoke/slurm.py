@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from builder.site.scheduler import cancel, submit, wait
 from builder.smoke.evidence import hash_sif, mismatch, ran_digest
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report
-from builder.smoke.run import SmokeReport, benchmark_command, complete, not_tested
+from builder.smoke.run import SmokeReport, benchmark_command, complete, last_lines, not_tested
 from builder.smoke.schema import benchmark_problem, could_not_run
 from builder.smoke.values import Report
 from builder.store.leftovers import temporary_folder
@@ -265,22 +266,15 @@ def collect_report(recipe: Recipe, work: Path, number: str, state: str, output: 
 def _without_report(recipe: Recipe, work: Path, number: str, state: str, output: Path) -> Report:
     """Return a report for a job that wrote none, with the end of the job's output."""
     logs = sorted(work.glob("*.out")) or sorted(work.parent.glob(f"*-{number}.out"))
-    last_lines = " | ".join(_tail(logs[-1])) if logs else ""
-    advice = f"scontrol show job {number}"
+    text, advice = "", f"scontrol show job {number}"
     if logs:
+        with suppress(OSError):
+            text = logs[-1].read_text("utf-8", "replace")
         logs[-1].replace(output)
         advice = f"its output: {output}"
     probe = "watchdog" if state == "TIMEOUT" else "job"
-    seen = f"job {number} ended as {state} and left no report: {last_lines or 'no output'}"
+    seen = f"job {number} ended as {state} and left no report: {last_lines(text)}"
     return could_not_run(recipe, probe, seen, advice)
-
-
-def _tail(log: Path) -> list[str]:
-    try:
-        lines = log.read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return []
-    return [line for line in lines if line.strip()][-3:]
 
 
 def _time(seconds: float) -> str:
