@@ -14,7 +14,7 @@ import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from builder.bench.report import format_value
@@ -37,8 +37,6 @@ _FIXED_WORK = ("conv.training", "attention")
 _OTHER_SIZE = 4
 #: What makes figures of two runs comparable: measurement and unit.
 _Key = tuple[str, str]
-_Sample = tuple[float, float, Value]
-"""A figure of one run: the median over its devices, the size of the measurement, and a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +117,8 @@ def compare(new: Sequence[StoredReport], old: Sequence[StoredReport]) -> ReportC
     """
     # Another GPU is another machine, whatever the image.
     model = model_of(new[-1].report)
-    before, after = _samples(old, model), _samples(new, model)
-    found = (_change(key, model, before[key], after[key]) for key in after if key in before)
+    before, after = _medians(old, model), _medians(new, model)
+    found = (_change(model, before[key], after[key]) for key in after if key in before)
     changes = sorted(filter(None, found), key=lambda change: change.ratio)
     packages = None
     if old[-1].packages is not None and new[-1].packages is not None:
@@ -129,36 +127,39 @@ def compare(new: Sequence[StoredReport], old: Sequence[StoredReport]) -> ReportC
     return ReportComparison(tuple(old), tuple(new), tuple(changes), differences, packages)
 
 
-def _samples(runs: Sequence[StoredReport], model: str) -> dict[_Key, list[_Sample]]:
-    """Return the figures of a model's runs that nothing else disturbed, the newest last."""
+def _medians(runs: Sequence[StoredReport], model: str) -> dict[_Key, list[Value]]:
+    """Return the figures of a model's runs that nothing else disturbed, the newest last.
+
+    A figure is the value on the first device, with the median of all devices.
+    """
     runs = [run for run in runs if model_of(run.report) == model]
     undisturbed = [run for run in runs if not shares_gpu(run.report)] or runs
-    out: dict[_Key, list[_Sample]] = defaultdict(list)
+    out: dict[_Key, list[Value]] = defaultdict(list)
     for run in undisturbed:
         values = (value for value in usable_values(run.report) if value.median > 0)
         for key, group in itertools.groupby(values, lambda value: (value.id, value.unit)):
             of_devices = list(group)
-            center = statistics.median(value.median for value in of_devices)
-            out[key].append((center, size_of(of_devices[0]), of_devices[0]))
+            median = statistics.median(value.median for value in of_devices)
+            out[key].append(replace(of_devices[0], median=median))
     return out
 
 
-def _change(key: _Key, model: str, old: Sequence[_Sample], new: Sequence[_Sample]) -> Change | None:
+def _change(model: str, old: Sequence[Value], new: Sequence[Value]) -> Change | None:
     """Return the change of a figure; None if no earlier run measured it at this size."""
-    name, unit = key
-    _, newest_size, value = new[-1]
-    earlier = [center for center, size, _ in old if not other_size(name, size, newest_size)]
+    newest = new[-1]
+    name, unit, size = newest.id, newest.unit, size_of(newest)
+    earlier = [one.median for one in old if not other_size(name, size_of(one), size)]
     if not earlier:
         return None
-    before, after = statistics.median(earlier), statistics.median(center for center, _, _ in new)
+    before, after = statistics.median(earlier), statistics.median(one.median for one in new)
     low, high = min(earlier), max(earlier)
-    floor = floor_of(name, on_gpu=value.on_gpu).change
+    floor = floor_of(name, on_gpu=newest.on_gpu).change
     outcome: Outcome = "same"
     if after > high * (1 + floor):
-        outcome = "faster" if value.higher_is_better else "slower"
+        outcome = "faster" if newest.higher_is_better else "slower"
     elif after < low * (1 - floor):
-        outcome = "slower" if value.higher_is_better else "faster"
-    ratio = after / before if value.higher_is_better else before / after
+        outcome = "slower" if newest.higher_is_better else "faster"
+    ratio = after / before if newest.higher_is_better else before / after
     return Change(name, model, unit, before, after, low, high, len(earlier), ratio, outcome)
 
 

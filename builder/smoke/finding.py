@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from builder.bench.core import finding
+from builder.bench.machine.variables import slowing
 from builder.bench.report import format_value
 from builder.smoke.limits import TOO_HIGH, UNSTEADY, Limits, Status
-from builder.smoke.values import Report, Value, slowing_variables, state_text
+from builder.smoke.values import Report, Value, state_text, variables_of
 
 _UNSTEADY_ADVICE = (
     "the clock is throttled at times (heat, power), or another process uses the GPU or its links"
@@ -75,7 +76,7 @@ def grade_case(case: Case, report: Report) -> Finding:
         return _passed(case, seen, fraction)
     if case.unfair:
         return _finding(case, "skip", f"{seen}; not graded: {case.unfair}", "", fraction)
-    variables = ", ".join(slowing_variables(report, value.id))
+    variables = ", ".join(slowing(variables_of(report), value.id))
     if variables:
         advice = f"unset {variables} and measure again"
         return _finding(case, "warn", f"{seen}; {variables} is set", advice, fraction)

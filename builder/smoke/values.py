@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from builder.bench.core import median_key
-from builder.bench.machine.variables import slowing
 from builder.bench.report import figures
 
 Report = dict[str, Any]
@@ -226,11 +225,6 @@ def devices_of(report: Report) -> list[dict[str, Any]]:
 def variables_of(report: Report) -> Mapping[str, Any]:
     """Return the environment variables in a report's facts."""
     return mapping(report.get("facts", {}).get("variables"))
-
-
-def slowing_variables(report: Report, measurement: str) -> list[str]:
-    """Return the variables of a run that slow a measurement down, as ``NAME=value``."""
-    return list(slowing(variables_of(report), measurement))
 
 
 def shares_gpu(report: Report) -> bool:
