@@ -62,13 +62,9 @@ def _fits(run: Run, precision: str, n: int, products: list[Item]) -> bool:
     if not run.on_gpu:
         return _CALLS * once_s <= run.share(_LIMIT_S)
     # two factors, the first and the last result, and one more in the making
-    needed = 5 * n * n * _bytes(precision)
+    needed = 5 * n * n * (8 if precision == "fp64" else 4)  # factors are made as float32
     free = run.torch.cuda.mem_get_info(run.index)[0]
     return _CALLS * once_s <= min(_LIMIT_S, run.left_s) and needed <= free // 2
-
-
-def _bytes(precision: str) -> int:
-    return 8 if precision == "fp64" else 4  # factors are made as float32
 
 
 def _product(run: Run, precision: str, n: int, limit_s: float) -> Item:

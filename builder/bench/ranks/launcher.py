@@ -160,11 +160,7 @@ class Launcher:
 
     def _facts(self) -> Item:
         """Return the facts of the first rank that has any, with the GPUs of all ranks."""
-        out: Item = {}
-        for rank in self.ranks:
-            if rank.facts:
-                out = dict(rank.facts)
-                break
+        out: Item = dict(next((rank.facts for rank in self.ranks if rank.facts), {}))
         # Nodes may run different images: each rank reports the lock that it sees.
         locks = {str(rank.facts.get("lock")) for rank in self.ranks if rank.facts}
         if out.pop("lock", ""):
