@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -72,14 +72,21 @@ Sides = Mapping[str, Side]
 class AbRuns:
     """The runs of both images."""
 
-    first: Mapping[str, SmokeReport]
-    """The whole test of each image, ``old`` and ``new``."""
-    rounds: tuple[tuple[SmokeReport, ...], ...] = ()
-    """In the order of :data:`builder.smoke.ab.ROUND`. None if an image could not be tested."""
+    all: Sequence[SmokeReport]
+    """The whole test of each image, then the runs of all rounds.
+
+    There is no round if an image could not be tested.
+    """
 
     @property
-    def all(self) -> list[SmokeReport]:
-        return [*self.first.values(), *(run for runs in self.rounds for run in runs)]
+    def first(self) -> dict[str, SmokeReport]:
+        """The whole test of each image, ``old`` and ``new``."""
+        return dict(zip(("old", "new"), self.all, strict=False))
+
+    @property
+    def rounds(self) -> list[Sequence[SmokeReport]]:
+        """The runs of each round, in the order of :data:`builder.smoke.ab.ROUND`."""
+        return [self.all[i : i + len(ROUND)] for i in range(2, len(self.all), len(ROUND))]
 
 
 def ab_options(plan: SmokePlan, options: SmokeOptions) -> SmokeOptions:
@@ -132,20 +139,19 @@ def ab_here(
             return run(image.artifact, options=options, lock=image.lock)
 
         options = replace(options, program=program)
-        first: dict[str, SmokeReport] = {}
+        done: list[SmokeReport] = []
         for side in ("old", "new"):
             work.reporter.note(f"the {side} image, {sides[side].name}: first run")
-            first[side] = test(side, options)
-            if first[side].verdict == "error":
-                return AbRuns(first)
-            options = replace(options, runner=first[side].runner)
+            done.append(test(side, options))
+            if done[-1].verdict == "error":
+                return AbRuns(done)
+            options = replace(options, runner=done[-1].runner)
         # What is measured once for the host was measured in the first runs.
         options = replace(options, device_only=True)
-        done = []
         for number in range(1, rounds + 1):
             work.reporter.note(f"round {number} of {rounds}: {', '.join(ROUND)}")
-            done.append(tuple(test(side, options) for side in ROUND))
-    return AbRuns(first, tuple(done))
+            done += [test(side, options) for side in ROUND]
+    return AbRuns(done)
 
 
 # in one job --------------------------------------------------------------------------------------
@@ -158,18 +164,17 @@ class _Run:
     folder: str
     """In the job's folder: ``03-new``."""
     side: str
-    round: int
-    """0: the first run."""
+    is_first: bool
+    """Of its image: the whole test."""
 
     @property
     def script(self) -> str:
-        return f"{self.side}{'' if self.round else '-first'}.sh"
+        return f"{self.side}{'-first' if self.is_first else ''}.sh"
 
 
 def _runs(rounds: int) -> Iterator[_Run]:
-    order = [(0, "old"), (0, "new"), *((r, side) for r in range(1, rounds + 1) for side in ROUND)]
-    for number, (round_, side) in enumerate(order):
-        yield _Run(f"{number:02}-{side}", side, round_)
+    for number, side in enumerate(("old", "new", *ROUND * rounds)):
+        yield _Run(f"{number:02}-{side}", side, is_first=number < 2)
 
 
 def ab_on_slurm(
@@ -200,7 +205,7 @@ def ab_on_slurm(
     """
     require_slurm(recipe)
     runs = list(_runs(rounds))
-    done: dict[int, list[SmokeReport]] = {number: [] for number in range(rounds + 1)}
+    done: list[SmokeReport] = []
     with temporary_folder(folder, 0o755) as work:
         script = _write_job(sides, recipe, work, slurm, options, runs)
         number, state = run_script(script, recipe, work, slurm.nodes, reporter)
@@ -211,12 +216,9 @@ def ab_on_slurm(
             report, runner = graded(report, recipe, side.digest, slurm, options, side.lock)
             verdict, seconds = str(report["verdict"]), float(report["duration_s"])
             path = store_report(report, folder) if verdict != "error" else None
-            result = SmokeReport(verdict, report, runner, side.digest, seconds, path)
-            done[run.round].append(result)
-    first = dict(zip(("old", "new"), done.pop(0), strict=True))
-    if any(run.verdict == "error" for run in first.values()):
-        return AbRuns(first)
-    return AbRuns(first, tuple(map(tuple, done.values())))
+            done.append(SmokeReport(verdict, report, runner, side.digest, seconds, path))
+    could_test = all(run.verdict != "error" for run in done[:2])
+    return AbRuns(done if could_test else done[:2])
 
 
 def _checked(report: Report, side: Side, recipe: Recipe, work: Path) -> Report:
@@ -228,9 +230,8 @@ def _checked(report: Report, side: Side, recipe: Recipe, work: Path) -> Report:
     return could_not_run(recipe, "image", seen, "the file has changed: start again")
 
 
-def ab_job_time_s(options: SmokeOptions, rounds: int) -> float:
+def _job_time_s(options: SmokeOptions, runs: int) -> float:
     """Return the seconds for the job: half of all limits and of a cold start, and one hang."""
-    runs = 2 + len(ROUND) * rounds
     return _USUAL_PART * (runs * options.whole_timeout_s + START_S) + options.limit_s + MARGIN_S
 
 
@@ -247,19 +248,19 @@ def _write_job(
     The scripts are those of ``builder job``, so they start the image as any job of the site does.
     Each run starts in its own folder, even if the previous run failed.
     """
-    time_s = ab_job_time_s(options, max(run.round for run in runs))
+    time_s = _job_time_s(options, len(runs))
     program = smoke_program()
     for run in runs:
         (work / run.folder).mkdir()
         (work / run.folder / _PROGRAM).write_bytes(program)
     text = ""
     for run in {run.script: run for run in runs}.values():
-        one = replace(options, all_gpus=False, device_only=run.round > 0)
+        one = replace(options, all_gpus=False, device_only=not run.is_first)
         command = benchmark_command(recipe, one, report=REPORT, program=_PROGRAM)
         side = sides[run.side]
         request = job_request(recipe, replace(slurm, image=side.reference), command, time_s)
         job = _of_side(plan_job(recipe, request), side)
-        text = render(job if run.round else with_sif_hash(job))
+        text = render(with_sif_hash(job) if run.is_first else job)
         (work / run.script).write_text(text)
     head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
     lines = [

@@ -28,13 +28,11 @@ class Project(SmokeProject):
     def runs(self, *args: Any, rounds: int, **options: Any) -> AbRuns:
         self.ran = {"rounds": rounds, **options}
         kinds = dict(zip(("old", "new"), self.verdicts, strict=True))
-        first = {side: self._report(side, 0, kind) for side, kind in kinds.items()}
+        first = [self._report(side, 0, kind) for side, kind in kinds.items()]
         if "error" in self.verdicts:
             return AbRuns(first)
-        made = [
-            tuple(self._report(side, number, kinds[side]) for side in ROUND) for number in range(self.rounds)
-        ]
-        return AbRuns(first, tuple(made))
+        made = [self._report(side, i, kinds[side]) for i in range(self.rounds) for side in ROUND]
+        return AbRuns([*first, *made])
 
     def _report(self, side: str, number: int, verdict: str) -> SmokeReport:
         scale = {"matmul.bf16": self.speed} if side == "new" else {}
