@@ -118,20 +118,21 @@ class References(_ReferenceModel):
         Args:
             facts: an element of a report's ``facts.devices``.
         """
-        name = str(facts.get("name", "")).strip()
-        if name in _NAMELESS:
-            return _only_one([device for device in self.devices if _is_nameless(device, facts)])
-        named = [device for device in self.devices if device.match.fullmatch(name)]
-        return _only_one([device for device in named if _fits(device, facts)])
+        found = [d for d in self.devices if _is_named(d, facts) and _fits(d, facts)]
+        return found[0] if len(found) == 1 else None  # of several, the GPU could be any
 
     def title(self, source: str) -> str:
         """Return the title of a source; its key if it is not listed."""
         return self.sources[source].title if source in self.sources else source
 
 
-def _only_one(devices: list[Device]) -> Device | None:
-    """Return the only element; None if there are several: the GPU could be any of them."""
-    return devices[0] if len(devices) == 1 else None
+def _is_named(device: Device, facts: Mapping[str, Any]) -> bool:
+    """Return whether the name of a GPU is that of a device; without a name its architecture."""
+    name = str(facts.get("name", "")).strip()
+    if name not in _NAMELESS:
+        return device.match.fullmatch(name) is not None
+    has_size = number(facts, "memory_bytes") and number(facts, "multiprocessors")
+    return bool(has_size) and facts.get("architecture") == device.architecture
 
 
 def _fits(device: Device, facts: Mapping[str, Any]) -> bool:
@@ -140,12 +141,6 @@ def _fits(device: Device, facts: Mapping[str, Any]) -> bool:
     if memory and not device.memory_gib[0] <= memory / 2**30 <= device.memory_gib[1]:
         return False
     return not units or not device.multiprocessors or units == device.multiprocessors
-
-
-def _is_nameless(device: Device, facts: Mapping[str, Any]) -> bool:
-    if not number(facts, "memory_bytes") or not number(facts, "multiprocessors"):
-        return False
-    return facts.get("architecture") == device.architecture and _fits(device, facts)
 
 
 @functools.cache
