@@ -11,7 +11,6 @@ import itertools
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from builder.config.recipe import Recipe
@@ -131,12 +130,10 @@ def ab_here(
         program.chmod(0o644)
         program.parent.chmod(0o755)  # a container's root may be another user of the host
 
-        run = partial(smoke, recipe=recipe, work=work, folder=folder)
-
         def test(side: str, options: SmokeOptions) -> SmokeReport:
-            image = sides[side]
-            assert image.artifact is not None
-            return run(image.artifact, options=options, lock=image.lock)
+            one = sides[side]
+            assert one.artifact is not None
+            return smoke(one.artifact, recipe, work, options=options, lock=one.lock, folder=folder)
 
         options = replace(options, program=program)
         done: list[SmokeReport] = []
