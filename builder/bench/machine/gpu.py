@@ -124,12 +124,6 @@ def identity(run: Run, index: int) -> Item:
     return out
 
 
-def near_cores(run: Run, index: int) -> set[int]:
-    """Return the cores near a GPU (Linux: local_cpulist of the PCI device); empty if unknown."""
-    address = pci_address(run, index)
-    return parse_cores(read(_folder(address) + "/local_cpulist")) if address else set()
-
-
 @contextmanager
 def near_gpu(run: Run, index: int) -> Iterator[bool]:
     """Run the block on cores near a GPU, so that the memory that it allocates is near, too.
@@ -137,7 +131,8 @@ def near_gpu(run: Run, index: int) -> Iterator[bool]:
     Yields whether that was possible: not if the job may use other cores only, or if the system does
     not report which ones are near. Afterwards this thread may use its own cores again.
     """
-    own, near = affinity(), near_cores(run, index)
+    own, address = affinity(), pci_address(run, index)
+    near = parse_cores(read(_folder(address) + "/local_cpulist")) if address else set()
     try:
         if near:
             os.sched_setaffinity(0, near)

@@ -19,13 +19,11 @@ class Monitor:
 
     def sample(self) -> None:
         """Take a sample. Call it while the GPU has work: an idle one has another clock."""
-        try:
-            sample = self._gpu.sample() if self._gpu is not None else {}
-        except Exception:  # whatever a driver does, the measurement goes on without it
-            self._gpu = None
-            return
-        if sample:
-            self._samples.append(sample)
+        if self._gpu is not None:
+            try:
+                self._samples.append(self._gpu.sample())
+            except Exception:  # whatever a driver does, the measurement goes on without it
+                self._gpu = None
 
     def state(self) -> Item:
         """Return median ``clock_mhz`` and ``power_w``, largest ``temperature_c``, ``throttled``.
