@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from builder.config.safetoml import loads
@@ -27,19 +27,7 @@ from builder.trees.inside import PROJECT_FILES
 _LEGACY = "setuptools.build_meta:__legacy__"
 _LEGACY_REQUIRES = ("setuptools>=40.8.0", "wheel")
 #: What files that are damaged, or lack a name, raise.
-_DAMAGED = (
-    *(
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        RecursionError,
-        StopIteration,
-        SyntaxError,
-        MemoryError,
-    ),
-    configparser.Error,
-)
+_DAMAGED = (OSError, ValueError, LookupError, TypeError, RecursionError, SyntaxError, MemoryError)
 #: Bytes of a ``pyproject.toml`` that is read.
 MAX_PYPROJECT = 1 << 20
 #: What makes a version from git, as a ``pyproject.toml`` or ``setup.py`` names it: in the requirements of the
@@ -82,17 +70,9 @@ def read_backend(tree: Path, name: str) -> Backend:
         if table is None:
             return Backend(_LEGACY, _LEGACY_REQUIRES)
         return _backend(table)
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        InvalidRequirement,
-        RecursionError,
-    ) as e:
-        reason = (
-            "[build-system] has no requires" if isinstance(e, KeyError) else str(e).splitlines()[0]
-        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
+        is_missing = isinstance(e, KeyError)
+        reason = "[build-system] has no requires" if is_missing else str(e).splitlines()[0]
         hint = "use another version of the package"
         raise WheelError(f"{name}: its pyproject.toml is not valid: {reason}", hint) from None
 
@@ -127,7 +107,7 @@ def project_name(tree: Path) -> str | None:
     Raises nothing: :func:`read_backend` reports damaged files.
     """
     for read in (_of_pyproject, _of_setup_cfg, _of_setup):
-        with contextlib.suppress(*_DAMAGED):
+        with contextlib.suppress(*_DAMAGED, configparser.Error):
             return canonicalize_name(read(tree), validate=True)
     return None
 
@@ -195,10 +175,8 @@ def _of_setup_cfg(tree: Path) -> str:
 
 def _of_setup(tree: Path) -> str:
     """Return the ``name`` of the call ``setup(...)``. The file is parsed, and not run."""
-    calls = (
-        node for node in ast.walk(ast.parse(_text(tree / "setup.py"))) if isinstance(node, ast.Call)
-    )
+    nodes = ast.walk(ast.parse(_text(tree / "setup.py")))
+    calls = (node for node in nodes if isinstance(node, ast.Call))
     setups = (call for call in calls if ast.unparse(call.func).endswith("setup"))
-    return next(
-        str(ast.literal_eval(k.value)) for call in setups for k in call.keywords if k.arg == "name"
-    )
+    names = (k.value for call in setups for k in call.keywords if k.arg == "name")
+    return str(ast.literal_eval(next(names, "")))
