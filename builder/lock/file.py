@@ -8,6 +8,7 @@ import logging
 import re
 import reprlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,8 +20,9 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_va
 from pydantic import ValidationInfo as Info
 
 from builder.config.explain import first_problem
-from builder.config.safeyaml import compose, load, read_bytes
-from builder.errors import LockError
+from builder.config.safeyaml import load, read_bytes
+from builder.config.yamlfile import Key, not_yaml, parse_yaml
+from builder.errors import ConfigError, LockError
 from builder.lock.markers import ARCHITECTURES
 from builder.lock.othertools import TOOLS, other_file
 from builder.lock.record import TIME, RecordError, custom_metadata, read_custom
@@ -41,8 +43,6 @@ _TIME = re.compile(r"[12]\d{3}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d
 _RESTORE = "restore the file from version control, or lock again: builder lock"
 #: Bytes of a file that is not a lock file in which builder looks for what it is.
 _LOOKED_AT = 100_000
-#: The path of a key in the file: names of keys, and positions in lists.
-_Keys = tuple[str | int, ...]
 
 # Part of the lock's digest: every change changes the digests of all new locks and images.
 _HEADER = """\
@@ -86,12 +86,9 @@ def parse_lock(raw: bytes, path: Path) -> Lock:
     try:
         data = load(raw)
     except yaml.YAMLError as e:
-        mark = getattr(e, "problem_mark", None)
-        where = f"{path}:{mark.line + 1}" if mark else str(path)
-        problem = getattr(e, "problem", None) or "not UTF-8 text"
         if refused := _of_other_tool(raw, path):
             raise refused from None
-        raise LockError(f"{where}: not a lock file: {problem}", _RESTORE) from None
+        raise LockError(not_yaml(path, e, raw.decode(errors="replace")).message, _RESTORE) from None
     return _LockReader(raw, path).read(data)
 
 
@@ -240,9 +237,10 @@ class _LockReader:
             problem = f"package {name}: {problem}"
         raise self._error(problem, (*keys, *below))
 
-    def _error(self, message: str, keys: _Keys, hint: str = _RESTORE) -> LockError:
-        line = _line(self._raw, keys)
-        where = f"{self._path}:{line}" if line else str(self._path)
+    def _error(self, message: str, keys: tuple[Key, ...], hint: str = _RESTORE) -> LockError:
+        where = str(self._path)
+        with suppress(ConfigError):  # a key appears twice, which other readers allow
+            where = parse_yaml(self._path, self._raw.decode()).where(*keys)
         return LockError(f"{where}: {message}", hint)
 
 
@@ -266,24 +264,6 @@ def _created_elsewhere(times: Any) -> str:
 def _channel(channel: Any) -> str:
     """Return a channel's URL; conda-lock writes ``{url: ..., used_env_vars: [...]}`` or the URL."""
     return str(channel.get("url", "")) if isinstance(channel, dict) else str(channel)
-
-
-def _line(raw: bytes, keys: _Keys) -> int | None:
-    """Return the line of a key or of its nearest parent in the file. Slow: for errors only."""
-    node: yaml.Node | None = compose(raw)
-    line = None
-    for key in keys:
-        if isinstance(node, yaml.MappingNode):
-            pair = next(((k, v) for k, v in node.value if k.value == key), None)
-            if pair is None:
-                break
-            line, node = pair[0].start_mark.line + 1, pair[1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
-            node = node.value[key]
-            line = node.start_mark.line + 1
-        else:
-            break
-    return line
 
 
 def write_lock(lock: Lock, path: Path) -> Lock:

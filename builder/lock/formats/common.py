@@ -16,6 +16,7 @@ from builder.config.explain import first_problem
 from builder.config.merge import choices
 from builder.config.safetoml import loads
 from builder.config.safeyaml import MAX_BYTES, load
+from builder.config.yamlfile import not_yaml
 from builder.errors import LockError, SolveError
 from builder.lock.file import LockEntry, lock_bytes
 from builder.lock.urls import public
@@ -66,10 +67,7 @@ def read_yaml(path: Path) -> Any:
     try:
         return load(text)
     except yaml.YAMLError as e:
-        mark = getattr(e, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = f"{path}{line}: not YAML: {getattr(e, 'problem', None) or e}"
-        raise LockError(problem, RESTORE) from None
+        raise LockError(not_yaml(path, e, text).message, RESTORE) from None
 
 
 def check_groups(path: Path, groups: Sequence[str], known: Sequence[str]) -> None:

@@ -194,7 +194,8 @@ def test_dev_packages_are_not_main(tmp_path):
             "  sources: []\n  custom_metadata: {builder.base: b, builder.base-digest: 'sha256:0\\nRUN'}\n",
             "builder.base-digest is not sha256: and 64 hex digits",
         ),
-        ("optional: false", "optional: [", "conda-lock.yml:16: not a lock file"),
+        ("optional: false", "optional: [", "conda-lock.yml:16: not valid YAML"),
+        ("package:", "<<<<<<< HEAD\npackage:", "a conflict marker of git"),
         ("package:", "packages:", "not a lock file of conda-lock"),
     ],
 )
@@ -211,7 +212,7 @@ def test_damage(tmp_path, old, new, said):
     [b"", b"just words", b"\xff\xfe\x00\x01", b"version: 1\npackage: [", b"a: !!python/object:os.system x"],
 )
 def test_not_a_lock(tmp_path, text):
-    with pytest.raises(LockError, match="not a lock file"):
+    with pytest.raises(LockError, match="not a lock file|not valid YAML"):
         parsed(tmp_path, text)
 
 
