@@ -33,6 +33,8 @@ _MAX_GITMODULES = 1 << 20
 
 #: Opens the repository of a URL.
 Opener = Callable[[str], AbstractContextManager[Repository]]
+#: Sections of .gitmodules, by names or by paths: the values by their keys.
+_Sections = dict[str, dict[str, str]]
 
 
 @dataclass(slots=True)
@@ -131,7 +133,7 @@ class Unpacker:
         return [submodule for submodule in found if submodule is not None]
 
     def _submodule(
-        self, entry: _TreeEntry, places: dict[str, _Place], parent: Repository, part: _Part
+        self, entry: _TreeEntry, places: _Sections, parent: Repository, part: _Part
     ) -> _Part | None:
         """Return a submodule that is to be unpacked; None for one that .gitmodules excludes."""
         path = part.prefix + entry.path
@@ -141,7 +143,7 @@ class Unpacker:
                 f"{parent.shown}: .gitmodules has no URL for the submodule {path}",
                 "ask the authors of the repository, or name another commit",
             )
-        if place.update == "none":
+        if place.get("update") == "none":
             return None
         self.submodules += 1
         if self.submodules > MAX_SUBMODULES or part.level >= MAX_SUBMODULE_LEVELS:
@@ -149,7 +151,7 @@ class Unpacker:
                 f"{self.target.name}: more than {MAX_SUBMODULES} submodules or {MAX_SUBMODULE_LEVELS} levels",
                 "the repository is damaged or hostile: do not use it",
             )
-        url = submodule_url(part.url, place.url, f"{parent.shown}: submodule {path}")
+        url = submodule_url(part.url, place["url"], f"{parent.shown}: submodule {path}")
         return _Part(url, entry.digest, path + "/", part.level + 1)
 
 
@@ -171,17 +173,8 @@ def _entries(git: Git, commit: str) -> Iterator[_TreeEntry]:
 # submodules -------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Place:
-    """A section of .gitmodules."""
-
-    path: str = ""
-    url: str = ""
-    update: str = ""
-
-
-def _gitmodules(repository: Repository, commit: str) -> dict[str, _Place]:
-    """Return the submodules that .gitmodules names, by path."""
+def _gitmodules(repository: Repository, commit: str) -> _Sections:
+    """Return the sections of .gitmodules for submodules with a URL, by path."""
     try:
         size = int(repository.git.text("cat-file", "-s", f"{commit}:.gitmodules"))
         if size > _MAX_GITMODULES:
@@ -190,18 +183,15 @@ def _gitmodules(repository: Repository, commit: str) -> dict[str, _Place]:
     except GitError as e:
         hint = "name another commit"
         raise FetchError(f"{repository.shown}: .gitmodules cannot be read: {e}", hint) from None
-    sections: dict[str, _Place] = {}
+    sections: _Sections = {}
     for item in text.split("\0"):
         key, _, value = item.partition("\n")
         kind, _, rest = key.partition(".")
         name, _, field_name = rest.rpartition(".")
-        if kind == "submodule" and field_name in ("path", "url", "update"):
-            setattr(sections.setdefault(name, _Place()), field_name, value)
-    return {
-        posixpath.normpath(place.path): place
-        for place in sections.values()
-        if place.path and place.url
-    }
+        if kind == "submodule":
+            sections.setdefault(name, {})[field_name] = value
+    places = [place for place in sections.values() if place.get("path") and place.get("url")]
+    return {posixpath.normpath(place["path"]): place for place in places}
 
 
 def submodule_url(parent: str, url: str, where: str) -> str:
@@ -216,10 +206,8 @@ def submodule_url(parent: str, url: str, where: str) -> str:
     except ValueError:
         host = "-"
     scheme = url.partition("://")[0]
-    is_file = scheme == "file"
-    if scheme not in ("https", "http", "ssh", "git", "file") or (
-        is_file and not parent.startswith("file:")
-    ):
+    is_outside = scheme == "file" and not parent.startswith("file:")
+    if is_outside or scheme not in ("https", "http", "ssh", "git", "file"):
         hint = "a submodule has to be on the web as its repository is"
         raise FetchError(f"{where}: {redact(url)} is not an address that is fetched", hint)
     if host.startswith("-"):
