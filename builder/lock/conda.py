@@ -16,6 +16,7 @@ from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment
 from builder.lock.urls import public, unexpanded
 from builder.model import LockedPackage
+from builder.net.mirrors import moved
 from builder.redact import redact
 
 _TIME_LIMIT = timedelta(minutes=10)
@@ -162,11 +163,7 @@ def _explained(
 
 def _locked(record: Any, channels: Sequence[SolverChannel], platform: str) -> LockedPackage:
     """Return a rattler record as a package of the lock, with its public URL."""
-    url = record.url
-    for channel in channels:
-        if url.startswith(channel.actual):
-            url = channel.locked + url[len(channel.actual) :]
-            break
+    url = moved(record.url, ((c.actual, c.locked) for c in channels)) or record.url
     sha256, md5 = _hex(record.sha256), _hex(record.md5)
     if not sha256 and not md5:
         hint = "index the channel again (rattler-index or conda index)"

@@ -22,6 +22,7 @@ from builder.errors import FetchError, LockError, SolveError, UsageError
 from builder.lock.channels import SolverChannel, reachable_channels
 from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock
+from builder.lock.indexes import named_indexes
 from builder.lock.inputs import inputs, virtual_packages
 from builder.lock.names import conda_mapping
 from builder.lock.request import LockRequest, SolveRequest
@@ -29,7 +30,7 @@ from builder.lock.solve import finish_lock, request_for_solver
 from builder.lock.tool import run_tool
 from builder.lock.urls import public
 from builder.model import MAIN, Lock, LockedPackage, LockRecord
-from builder.net.mirrors import mirrored_url, public_url
+from builder.net.mirrors import moved, public_url
 from builder.progress import working
 from builder.redact import redact
 from builder.settings import Settings
@@ -144,16 +145,15 @@ def _run(command: Sequence[str], work: Path, request: SolveRequest) -> None:
 
 def _write_inputs(work: Path, request: SolveRequest, channels: Sequence[SolverChannel]) -> None:
     """Write what builder read and knows, in files for conda-lock."""
-    recipe, own, pip = request.recipe, request.environment, request.recipe.pip
+    recipe, own = request.recipe, request.environment
     dependencies: list[Any] = [spec.text for spec in own.conda]
     if own.pip:
         dependencies.append({"pip": [spec.text for spec in own.pip]})
-    urls = [pip.index_url or own.index_url, *own.extra_index_urls, *pip.extra_index_urls]
     environment = {
         "channels": [channel.actual.rstrip("/") for channel in channels],
         "dependencies": dependencies,
         "platforms": [recipe.platform],
-        "pip-repositories": [mirrored_url(request.settings, url) for url in urls if url],
+        "pip-repositories": [url for url in named_indexes(request) if url],
     }
     # conda-lock puts a blank before the build string
     virtual = {name: value.replace("=", " ") for name, value in virtual_packages(recipe).items()}
@@ -173,8 +173,5 @@ def _locked(
     package: LockedPackage, channels: Sequence[SolverChannel], settings: Settings
 ) -> LockedPackage:
     """Return the package with the URL that other machines know."""
-    url = package.url
-    for channel in channels:
-        if url.startswith(channel.actual):
-            return replace(package, url=public(channel.locked + url[len(channel.actual) :]))
-    return replace(package, url=public(public_url(settings, url)))
+    url = moved(package.url, ((c.actual, c.locked) for c in channels))
+    return replace(package, url=public(url or public_url(settings, package.url)))

@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from builder.lock.request import SolveRequest
 from builder.net.mirrors import mirrored_url, public_url
 from builder.net.pipconfig import PYPI, PipConfiguration, pip_configuration
 from builder.net.urlvariables import expanded
+from builder.parallel import in_parallel
 from builder.redact import redact
 from builder.settings import expand_home
 
@@ -82,7 +82,7 @@ def find_indexes(request: SolveRequest) -> Indexes:
     """
     configuration = pip_configuration()
     links = _find_links(request, configuration)
-    main, *extra = _named_indexes(request)
+    main, *extra = named_indexes(request)
     unreachable = _unreachable_indexes(request, [*filter(None, (main, *extra))])
     replaced = tuple(public_url(request.settings, url) for url in unreachable)
     if main in unreachable:
@@ -100,7 +100,7 @@ def find_indexes(request: SolveRequest) -> Indexes:
     return Indexes(main, tuple(indexes), links, unreachable=replaced)
 
 
-def _named_indexes(request: SolveRequest) -> list[str]:
+def named_indexes(request: SolveRequest) -> list[str]:
     """Return the mirrors of the named indexes: the main one (or empty), then the extra ones."""
     recipe, environment = request.recipe.pip, request.environment
     urls = [recipe.index_url or environment.index_url or ""]
@@ -144,9 +144,9 @@ def probe_indexes(request: SolveRequest, urls: Sequence[str]) -> dict[str, str]:
         return {}
     from builder.lock.probe import probe  # httpx is slow to import
 
-    with ThreadPoolExecutor(len(on_web)) as pool:  # some indexes refuse HEAD: HTTP 4xx will do
-        problems = list(pool.map(lambda url: probe(url, refused=500), expanded_urls))
-    return {url: problem for url, problem in zip(on_web, problems, strict=True) if problem}
+    # some indexes refuse HEAD: HTTP 4xx will do
+    found = in_parallel(lambda url: probe(url, refused=500), expanded_urls, len(on_web))
+    return {url: why for url, (_, why) in zip(on_web, found, strict=True) if why}
 
 
 def _unreachable_indexes(request: SolveRequest, urls: Sequence[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from builder.net.apt import host_id, host_sources
-from builder.net.mirrors import below
+from builder.net.mirrors import moved
 from builder.redact import without_userinfo
 
 
@@ -93,32 +93,22 @@ def is_public(uri: str) -> bool:
 
 def mirrored_archive(uri: str, mirrors: tuple[tuple[str, str], ...]) -> str:
     """Return the address on this machine's mirror of an archive, or of a file in it."""
-    for public, own in mirrors:
-        rest = below(uri, public)
-        if rest is not None:
-            return own + rest
-    return uri
+    return moved(uri, mirrors) or uri
 
 
 def public_archive(url: str, mirrors: tuple[tuple[str, str], ...]) -> str:
     """Return the public address of a file on this machine's mirror, without credentials."""
     bare = without_userinfo(url)
-    for public, own in mirrors:
-        rest = below(bare, without_userinfo(own))
-        if rest is not None:
-            return public + rest
-    return bare
+    back = ((without_userinfo(own), public) for public, own in mirrors)
+    return moved(bare, back) or bare
 
 
 def snapshot(url: str, time: int) -> str | None:
     """Return the address of an archive's file at a time in seconds; None for other archives."""
     text = datetime.fromtimestamp(time, UTC).strftime("%Y%m%dT%H%M%SZ")
-    for archive in _all():
-        for address in archive.addresses:
-            rest = below(url, address)
-            if rest is not None and archive.snapshot:
-                return archive.snapshot.replace("{time}", text) + rest
-    return None
+    kept = [archive for archive in _all() if archive.snapshot]
+    pairs = ((a, old.snapshot.replace("{time}", text)) for old in kept for a in old.addresses)
+    return moved(url, pairs)
 
 
 def _all() -> list[_DebianArchive]:

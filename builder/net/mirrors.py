@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
 from builder.oci.reference import Reference
@@ -37,13 +37,11 @@ def mirrors_of(settings: Settings, url: str) -> Iterator[str]:
 
 def mirrored_url(settings: Settings, url: str) -> str:
     """Return a URL's first mirrored address, ``file:`` for a folder; without a mirror the URL."""
-    for source, target in settings.mirrors:
-        rest = below(url, source)
-        if rest is not None:
-            mirrored = _as_url(target) + rest
-            log.info("%s: using the mirror %s", redact(url), redact(mirrored))
-            return mirrored
-    return url
+    mirrored = moved(url, ((source, _as_url(target)) for source, target in settings.mirrors))
+    if mirrored is None:
+        return url
+    log.info("%s: using the mirror %s", redact(url), redact(mirrored))
+    return mirrored
 
 
 def public_url(settings: Settings, url: str) -> str:
@@ -51,16 +49,12 @@ def public_url(settings: Settings, url: str) -> str:
 
     User names and passwords in the URLs are ignored.
     """
-    for source, target in settings.mirrors:
-        rest = below(without_userinfo(url), without_userinfo(_as_url(target)))
-        if rest is not None:
-            return source.rstrip("/") + rest
-    return url
+    back = ((without_userinfo(_as_url(target)), source) for source, target in settings.mirrors)
+    return moved(without_userinfo(url), back) or url
 
 
 def _as_url(target: str) -> str:
-    url = target if "://" in target else expand_home(target).absolute().as_uri()
-    return url.rstrip("/")
+    return target if "://" in target else expand_home(target).absolute().as_uri()
 
 
 def mirrored_base(settings: Settings, reference: str) -> str:
@@ -72,23 +66,31 @@ def mirrored_base(settings: Settings, reference: str) -> str:
     without.
     """
     kind, _, path = reference.partition(":")
-    if path.startswith("//"):
-        return _mirrored_registry(settings, kind, reference)
-    for source, target in settings.mirrors:
-        rest = below(path, source.removeprefix(f"{kind}:"), ends="/:@")
-        if rest is not None:
-            return f"{kind}:{target.removeprefix(f'{kind}:').rstrip('/')}{rest}"
-    return reference
-
-
-def _mirrored_registry(settings: Settings, kind: str, reference: str) -> str:
+    if not path.startswith("//"):
+        bare = [[part.removeprefix(f"{kind}:") for part in pair] for pair in settings.mirrors]
+        files = ((source, f"{kind}:{target}") for source, target in bare)
+        return moved(path, files, ends="/:@") or reference
     canonical = f"{kind}://{Reference.parse(reference)}" if kind == "docker" else reference
-    for source, target in settings.mirrors:
-        rest = below(canonical, source, ends="/:@")
+    registries = (
+        (source, f"oci:{target}" if target.startswith(_FOLDER) else target)
+        for source, target in settings.mirrors
+    )
+    return moved(canonical, registries, ends="/:@") or reference
+
+
+def moved(address: str, pairs: Iterable[tuple[str, str]], ends: str = "/") -> str | None:
+    """Return an address with another prefix: the first of the pairs that fits; None if none does.
+
+    Args:
+        address: the address.
+        pairs: old and new prefixes.
+        ends: see :func:`below`.
+    """
+    for old, new in pairs:
+        rest = below(address, old, ends)
         if rest is not None:
-            layout = "oci:" if target.startswith(_FOLDER) else ""
-            return layout + target.rstrip("/") + rest
-    return reference
+            return new.rstrip("/") + rest
+    return None
 
 
 def below(address: str, prefix: str, ends: str = "/") -> str | None:
