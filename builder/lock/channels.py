@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from builder.lock.inputs import channels
 from builder.lock.request import SolveRequest
 from builder.net.mirrors import mirrored_url
 from builder.net.urlvariables import expanded
+from builder.parallel import in_parallel
 from builder.redact import redact
 from builder.settings import Settings
 from builder.store.folders import CacheFolders
@@ -77,9 +77,7 @@ def probe_channels(
         raise ConfigError(f"{request.environment.path}: names no channels", hint)
     listed = [channel for name in named for channel in solver_channels(name, request)]
     found = _with_spec_channels(listed, request)
-    with ThreadPoolExecutor(len(found)) as pool:
-        problems = list(pool.map(lambda channel: _problem(channel, request), found))
-    results = list(zip(found, problems, strict=True))
+    results = in_parallel(lambda channel: _problem(channel, request), found, len(found))
     where = "the cache" if request.settings.offline else "its server, or the cache if unchanged"
     log.info("channels %s are read from %s", ", ".join(c.locked for c in found), where)
     return [c for c, why in results if not why], [(c, why) for c, why in results if why]

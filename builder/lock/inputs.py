@@ -15,9 +15,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
-from builder.config.safeyaml import read_bytes
 from builder.errors import ConfigError, LockError
 from builder.lock.environment import recipe_environment
+from builder.lock.file import lock_bytes
 from builder.lock.groups import chosen_groups, is_own
 from builder.lock.markers import ARCHITECTURES, applies
 from builder.lock.names import pypi_name
@@ -171,11 +171,8 @@ def imported_file(path: Path) -> dict[str, str]:
     Raises:
         LockError: the file cannot be read.
     """
-    try:
-        return {"file": path.name, "sha256": hashlib.sha256(read_bytes(path)).hexdigest()}
-    except OSError as e:
-        hint = "correct 'lock:' in the recipe"
-        raise LockError(f"{path}: the lock file cannot be read: {e.strerror}", hint) from None
+    raw = lock_bytes(path, "correct 'lock:' in the recipe")
+    return {"file": path.name, "sha256": hashlib.sha256(raw).hexdigest()}
 
 
 def content_hash(values: Mapping[str, str]) -> str:
