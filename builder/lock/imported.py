@@ -26,7 +26,7 @@ from builder.lock.basepython import refuse_conda_packages
 from builder.lock.environment import recipe_environment
 from builder.lock.formats import ForeignLock, LockTarget, foreign_python, read_foreign
 from builder.lock.groups import left_out_line
-from builder.lock.inputs import channels, inputs, missing, virtual_packages
+from builder.lock.inputs import channels, inputs, missing
 from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
 from builder.lock.names import pypi_name
 from builder.lock.othertools import relock_command
@@ -43,6 +43,7 @@ from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.sourcesolve import missing_requirements, wheel_package
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.urls import url_variables
+from builder.lock.wheels import glibc_minor
 from builder.model import Lock, LockedPackage, LockRecord
 from builder.net.mirrors import public_url
 from builder.redact import redact
@@ -116,7 +117,7 @@ class _Task:
         target = LockTarget(
             recipe.platform,
             python or "",
-            virtual_packages(recipe),
+            glibc_minor(recipe),
             recipe.groups,
             recipe.lock_environment,
             recipe.root,

@@ -18,7 +18,7 @@ from builder.errors import FetchError
 from builder.lock.indexes import Indexes
 from builder.lock.request import SolveRequest
 from builder.lock.urls import public, unexpanded
-from builder.lock.wheels import best_wheel, tag_ranks
+from builder.lock.wheels import tags_of, target_tags
 from builder.net.findlinks import as_path
 from builder.net.http import make_client, why_unreachable
 from builder.net.mirrors import public_url
@@ -65,10 +65,10 @@ def find_sdists(name: str, request: SolveRequest, python: str, indexes: Indexes)
 
 def find_wheels(name: str, request: SolveRequest, python: str, indexes: Indexes) -> set[Version]:
     """Return the versions of a package with a wheel for the target, as :func:`find_sdists`."""
-    ranks = tag_ranks(request.recipe, python)
+    tags = frozenset(target_tags(request.recipe, python))
     files = () if request.settings.offline else _all_files(name, request, indexes)
     names = [str(file.get("filename")) for file in files if _is_offered(file, python)]
-    usable = [file for file in names if best_wheel([{"name": file}], ranks) is not None]
+    usable = [file for file in names if tags_of(file) & tags]
     wheels = map(parse_wheel_filename, usable)
     return {version for project, version, *_ in wheels if project == name}
 

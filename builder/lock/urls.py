@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from urllib.parse import unquote
 
 from builder.config.recipe import Recipe
 from builder.errors import SolveError
@@ -34,6 +35,12 @@ def recipe_urls(recipe: Recipe) -> list[str | None]:
     """Return the channels, indexes and find-links of a recipe, whether they are URLs or not."""
     pip = recipe.pip
     return [*recipe.conda.channels, pip.index_url, *pip.extra_index_urls, *pip.find_links]
+
+
+def filename_of(address: str) -> str:
+    """Return the file name at the end of a URL, without query and fragment, or of a path."""
+    path = re.split("[?#]", address)[0] if "://" in address else address
+    return unquote(path).rpartition("/")[2]
 
 
 def public(url: str) -> str:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
-from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.tags import (
+    Tag,
+    compatible_tags,
+    cpython_tags,
+    create_compatible_tags_selector,
+)
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from builder.config.recipe import Recipe
@@ -15,7 +20,7 @@ from builder.errors import ConfigError, SolveError
 from builder.lock.inputs import virtual_packages
 from builder.lock.markers import ARCHITECTURES
 from builder.lock.request import SolveRequest
-from builder.lock.urls import public, unexpanded
+from builder.lock.urls import filename_of, public, unexpanded
 from builder.model import FIND_LINKS, LockedPackage
 from builder.net.mirrors import public_url
 
@@ -33,7 +38,7 @@ class WheelChooser:
     def __init__(self, request: SolveRequest, python: str, sources: Sequence[str]) -> None:
         self._recipe = request.recipe
         self._settings = request.settings
-        self._ranks = tag_ranks(request.recipe, python)
+        self._tags = target_tags(request.recipe, python)
         self._sources = sources
         self._hashes = {spec.name: spec for spec in request.environment.pip if spec.hashes}
 
@@ -58,7 +63,7 @@ class WheelChooser:
         if package.get("archive") is not None:
             wheels.append(package["archive"])
         wheels = self._with_named_hash(package["name"], wheels)
-        best = best_wheel(wheels, self._ranks)
+        best = best_wheel(wheels, self._tags)
         if best is None:
             name = f"{package['name']} {package.get('version', '')}"
             raise SolveError(
@@ -87,29 +92,23 @@ class WheelChooser:
         return public(url)
 
 
-def tag_ranks(recipe: Recipe, python: str) -> dict[Tag, int]:
-    """Return the ranks of the tags of wheels that the target's Python installs, 0 for the best."""
-    return ranks_of(wheel_tags(recipe.platform, glibc_minor(recipe), python))
+def target_tags(recipe: Recipe, python: str) -> list[Tag]:
+    """Return the tags of wheels that the target's Python installs, the best first."""
+    return wheel_tags(recipe.platform, glibc_minor(recipe), python)
 
 
-def ranks_of(tags: Sequence[Tag]) -> dict[Tag, int]:
-    """Return the first position of each tag."""
-    return {tag: rank for rank, tag in reversed(list(enumerate(tags)))}
-
-
-def best_wheel(wheels: Sequence[WheelFile], ranks: Mapping[Tag, int]) -> WheelFile | None:
+def best_wheel(wheels: Sequence[WheelFile], tags: Sequence[Tag]) -> WheelFile | None:
     """Return the wheel that the target prefers; None if none fits."""
-    best = min(wheels, key=lambda wheel: _rank_of(wheel, ranks), default=None)
-    return None if best is None or _rank_of(best, ranks) == len(ranks) else best
+    select = create_compatible_tags_selector(tags)
+    return next(select((wheel, tags_of(_filename(wheel))) for wheel in wheels), None)
 
 
-def _rank_of(wheel: WheelFile, ranks: Mapping[Tag, int]) -> int:
-    """Return the best rank of a wheel's tags; the number of ranks if the target accepts none."""
+def tags_of(filename: str) -> frozenset[Tag]:
+    """Return the tags of a wheel; none if that is not the name of one."""
     try:
-        tags = parse_wheel_filename(_filename(wheel))[3]
+        return parse_wheel_filename(filename)[3]
     except InvalidWheelFilename:
-        return len(ranks)
-    return min((ranks[tag] for tag in tags if tag in ranks), default=len(ranks))
+        return frozenset()
 
 
 def wheel_tags(platform: str, glibc: int, python: str) -> list[Tag]:
@@ -148,7 +147,4 @@ def glibc_minor(recipe: Recipe) -> int:
 
 def _filename(wheel: WheelFile) -> str:
     keys = ("name", "url", "path", "filename")
-    path = next((str(wheel[key]) for key in keys if wheel.get(key)), "")
-    if "://" in path:
-        path = path.partition("#")[0].partition("?")[0]
-    return unquote(path).rsplit("/", 1)[-1]
+    return filename_of(next((str(wheel[key]) for key in keys if wheel.get(key)), ""))

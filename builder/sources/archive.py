@@ -8,7 +8,6 @@ import zipfile
 import zlib
 from pathlib import Path
 from typing import IO, cast
-from urllib.parse import unquote, urlsplit
 
 import httpx
 
@@ -35,12 +34,6 @@ from builder.workspace import Workspace
 _TASK = "downloading a source"
 #: The first bytes of a gzip file, and of a zip.
 _GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
-
-
-def filename_of(url: str) -> str:
-    """Return the file name of an archive."""
-    path = urlsplit(url).path if "://" in url else url
-    return unquote(path).rpartition("/")[2]
 
 
 def fetch_archive(url: str, sha256: str, name: str, work: Workspace) -> tuple[Path, str]:

@@ -13,11 +13,12 @@ from builder.errors import ConfigError, FetchError, HashMismatch
 from builder.lock.sourcerecords import locked_url
 from builder.lock.sourcespec import is_project
 from builder.lock.spec import SourceSpec
+from builder.lock.urls import filename_of
 from builder.model import LockedSource
 from builder.net.urlvariables import expanded
 from builder.progress import working
 from builder.redact import redact, userinfo, without_userinfo
-from builder.sources.archive import check_hash, fetch_archive, filename_of, unpack_archive
+from builder.sources.archive import check_hash, fetch_archive, unpack_archive
 from builder.sources.objects import Unpacker
 from builder.sources.repository import open_repository
 from builder.sources.target import Target, only_folder

@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion
 from builder.config.recipe import Recipe
 from builder.errors import WheelError
 from builder.layers.wheel_archive import WheelArchive
-from builder.lock.wheels import tag_ranks
+from builder.lock.wheels import target_tags
 from builder.model import Fetched, LockedPackage
 
 
@@ -38,7 +38,7 @@ def check_wheel(
     if name is not None and found != name:
         hint = f"write the name of the package: {found} @ URL"
         raise WheelError(f"{wanted}: its source is that of the package {found}, not {name}", hint)
-    if not any(tag in tag_ranks(recipe, python) for tag in tags):
+    if tags.isdisjoint(target_tags(recipe, python)):
         raise WheelError(
             f"{wanted}: its build made {path.name}, which is not for Python {python} on {recipe.platform}",
             "correct the settings of the build (env, config_settings), or use another version",

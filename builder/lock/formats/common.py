@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import yaml
 from packaging.utils import canonicalize_name
@@ -19,7 +19,7 @@ from builder.config.safeyaml import MAX_BYTES, load
 from builder.config.yamlfile import not_yaml
 from builder.errors import LockError, SolveError
 from builder.lock.file import LockEntry, lock_bytes
-from builder.lock.urls import public
+from builder.lock.urls import filename_of, public
 from builder.model import FIND_LINKS, MAIN, LockedPackage, Manager
 
 RESTORE = "restore the file from version control, or lock again with the tool that wrote it"
@@ -111,7 +111,7 @@ class PackageMaker:
         """
         is_conda = manager == "conda"
         if not is_conda and not url.startswith(("http://", "https://", "builder://")):
-            url = FIND_LINKS + quote(_last(url), safe="+!")
+            url = FIND_LINKS + quote(filename_of(url), safe="+!")
         entry = {
             "name": name if is_conda else canonicalize_name(name),
             "manager": manager,
@@ -132,7 +132,7 @@ class PackageMaker:
     def no_hash(self, name: str, url: str) -> LockError:
         """Return the error for a package without a hash."""
         return self.error(
-            f"package {name}: {_last(url)} has no sha256",
+            f"package {name}: {filename_of(url)} has no sha256",
             "without a hash a download cannot be verified: lock with an index that has hashes "
             "(simple API, PEP 691), or put the wheel into a find-links folder and lock with "
             "builder",
@@ -141,11 +141,3 @@ class PackageMaker:
     def error(self, message: str, hint: str = RESTORE) -> LockError:
         """Return an error that names the file."""
         return LockError(f"{self._path}: {message}", hint)
-
-
-def _last(url: str) -> str:
-    """Return the file name at the end of a URL or path."""
-    path = url.partition("#")[0]
-    if "://" in url:
-        path = path.partition("?")[0]
-    return unquote(path).rsplit("/", 1)[-1]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from builder.errors import LockError
 from builder.lock.formats.common import PackageMaker, read_text
 from builder.lock.formats.foreign import ForeignLock, LockTarget
+from builder.lock.urls import filename_of
 from builder.model import LockedPackage
 
 MARK = re.compile(r"^@EXPLICIT\s*$", re.MULTILINE)
@@ -51,8 +51,7 @@ def _package(line: str, here: str, platform: str) -> LockedPackage:
         hint = "pip packages are not part of an explicit list: lock them with builder"
         raise LockError(f"{here}: not a URL: {line[:200]!r}", hint)
     url, _, fragment = line.partition("#")
-    filename = unquote(urlsplit(url).path).rsplit("/", 1)[-1] if "://" in url else url
-    match = _ARCHIVE.fullmatch(filename)
+    match = _ARCHIVE.fullmatch(filename_of(url))
     if match is None or "://" not in url:
         problem = f"{here}: not the URL of a conda package: {line[:200]!r}"
         raise LockError(problem, "write the list again")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,20 +27,14 @@ class LockTarget:
     """With conda's name, ``linux-64``."""
     python: str
     """The target's Python (``3.11``, ``3.11.9``). Empty: the lock has a Python itself."""
-    virtual: Mapping[str, str]
-    """The target's virtual packages (``__glibc``: ``2.28``): which wheels fit."""
+    glibc: int
+    """The x of the target's glibc 2.x: which wheels fit."""
     groups: Sequence[str] = ()
     """The groups, extras or categories to take; empty: ``main``."""
     environment: str | None = None
     """The environment of a ``pixi.lock``; None: ``default``."""
     root: Path | None = None
     """The project folder: requirements name no file outside of it. None: the lock's folder."""
-
-    @property
-    def glibc(self) -> int:
-        """The x of the target's glibc 2.x; 28 if its virtual packages do not name one."""
-        match = re.match(r"2\.(\d+)", self.virtual.get("__glibc", ""))
-        return int(match[1]) if match else 28
 
     @property
     def tags(self) -> list[Tag]:

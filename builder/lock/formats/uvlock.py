@@ -26,7 +26,7 @@ from builder.lock.spec import SourceSpec, Spec
 from builder.lock.tomlfile import items, table
 from builder.lock.tool import run_tool
 from builder.lock.uv import uv_program
-from builder.lock.wheels import best_wheel, ranks_of
+from builder.lock.wheels import best_wheel
 from builder.model import MAIN, LockedPackage
 from builder.redact import redact
 
@@ -112,7 +112,7 @@ class _UvFiles:
         self._where = str(path)
         self._maker = PackageMaker(path, target.platform)
         self._platform = target.platform
-        self._ranks = ranks_of(target.tags)
+        self._tags = target.tags
         self._entries: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         for entry in data.get("package", []):
             key = (canonicalize_name(str(entry.get("name"))), str(entry.get("version")))
@@ -132,7 +132,7 @@ class _UvFiles:
             return pin
         version = pin.text.removeprefix(pin.name).lstrip("=")
         entry = self._entry(pin, version)
-        wheel, sdist = best_wheel(_tables(entry.get("wheels")), self._ranks), entry.get("sdist")
+        wheel, sdist = best_wheel(_tables(entry.get("wheels")), self._tags), entry.get("sdist")
         if wheel is not None:
             url, sha256 = _url(wheel), _sha256(wheel)
             if not sha256:

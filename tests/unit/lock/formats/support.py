@@ -7,7 +7,6 @@ from pathlib import Path
 
 from builder.lock.formats import ForeignLock, LockTarget, read_foreign
 
-VIRTUAL = {"__unix": "0", "__linux": "4.18", "__glibc": "2.28", "__archspec": "1=x86_64"}
 A, B, C, D = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
 MD5 = "e" * 32
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -22,11 +21,10 @@ def read(
     python: str | None = "3.11.9",
     groups: Sequence[str] = (),
     environment: str | None = None,
-    virtual: dict[str, str] | None = None,
+    glibc: int = 28,
 ) -> ForeignLock:
     """The lock as builder reads it for a machine like RHEL 8."""
-    virtual = VIRTUAL if virtual is None else virtual
-    return read_foreign(path, LockTarget(platform, python or "", virtual, groups, environment))
+    return read_foreign(path, LockTarget(platform, python or "", glibc, groups, environment))
 
 
 def written(folder: Path, name: str, text: str) -> Path:

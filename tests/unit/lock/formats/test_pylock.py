@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import LockError
-from tests.unit.lock.formats.support import COMMIT, FILES, VIRTUAL, A, B, C, D, names, read, written
+from tests.unit.lock.formats.support import COMMIT, FILES, A, B, C, D, names, read, written
 
 LOCK = f"""\
 lock-version = "1.0"
@@ -81,7 +81,7 @@ def test_best_wheel(tmp_path: Path) -> None:
     lock = read(path)
     assert names(lock) == ["numpy 2.1.0", "sphinx 8.0"]
     assert lock.packages[0].sha256 == A and lock.packages[0].url.endswith("manylinux_2_17_x86_64.whl")
-    assert read(path, virtual={**VIRTUAL, "__glibc": "2.36"}).packages[0].sha256 == C
+    assert read(path, glibc=36).packages[0].sha256 == C
     assert read(path, platform="linux-aarch64").packages[0].sha256 == D
 
 
