@@ -29,7 +29,6 @@ module             what it does
 ``condalock``      :func:`conda_lock_target`: the same, with conda-lock
 ``formats``        reads locks of other tools, a module for each format
 ``channels``       finds the conda channels of an environment
-``probe``          reports whether a server answers
 ``conda``          solves conda packages with rattler
 ``basepython``     takes Python from the base instead
 ``indexes``        finds the package indexes and find-links of an environment

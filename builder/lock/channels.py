@@ -51,22 +51,13 @@ def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
     if not unreachable:
         return answering
     raise FetchError(
-        describe_unreachable(unreachable),
+        "; ".join(unreachable),
         "check the name and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO' (TO may be a folder)",
     )
 
 
-def describe_unreachable(unreachable: Sequence[tuple[SolverChannel, str]]) -> str:
-    """Return the channels that do not answer, with the reasons."""
-    return "; ".join(
-        f"channel {channel.name} does not answer ({why})" for channel, why in unreachable
-    )
-
-
-def probe_channels(
-    request: SolveRequest,
-) -> tuple[list[SolverChannel], list[tuple[SolverChannel, str]]]:
-    """Return the channels of an environment that answer, and those that do not, with the reasons.
+def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[str]]:
+    """Return the channels of an environment that answer, and a message for each other one.
 
     Raises:
         ConfigError: no channels, or a channel's name is not valid.
@@ -80,7 +71,8 @@ def probe_channels(
     results = in_parallel(lambda channel: _problem(channel, request), found, len(found))
     where = "the cache" if request.settings.offline else "its server, or the cache if unchanged"
     log.info("channels %s are read from %s", ", ".join(c.locked for c in found), where)
-    return [c for c, why in results if not why], [(c, why) for c, why in results if why]
+    unreachable = [f"channel {c.name} does not answer ({why})" for c, why in results if why]
+    return [c for c, why in results if not why], unreachable
 
 
 def solver_channels(name: str, request: SolveRequest) -> list[SolverChannel]:
@@ -160,7 +152,7 @@ def _problem(channel: SolverChannel, request: SolveRequest) -> str:
     if settings.offline:
         is_cached = asyncio.run(_is_cached(channel, platform, settings))
         return "" if is_cached else "offline, and the channel is not in the cache"
-    from builder.lock.probe import probe  # httpx is slow to import
+    from builder.net.http import probe  # httpx is slow to import
 
     problem = ""
     for file in ("noarch/repodata.json", f"{platform}/repodata.json", "noarch/repodata.json.zst"):

@@ -133,7 +133,7 @@ def _as_url(link: str, folder: Path, named_by: str) -> str:
 
 
 def probe_indexes(request: SolveRequest, urls: Sequence[str]) -> dict[str, str]:
-    """Return the indexes on the web that do not answer, and why.
+    """Return the indexes on the web that do not answer, each with a message.
 
     Raises:
         ConfigError: a variable in a URL is not set.
@@ -142,18 +142,18 @@ def probe_indexes(request: SolveRequest, urls: Sequence[str]) -> dict[str, str]:
     expanded_urls = [expanded(url, str(request.environment.path)) for url in on_web]
     if not on_web or request.settings.offline:
         return {}
-    from builder.lock.probe import probe  # httpx is slow to import
+    from builder.net.http import probe  # httpx is slow to import
 
     # some indexes refuse HEAD: HTTP 4xx will do
     found = in_parallel(lambda url: probe(url, refused=500), expanded_urls, len(on_web))
-    return {url: why for url, (_, why) in zip(on_web, found, strict=True) if why}
+    problems = {url: why for url, (_, why) in zip(on_web, found, strict=True) if why}
+    return {u: f"package index {redact(u)} does not answer ({why})" for u, why in problems.items()}
 
 
 def _unreachable_indexes(request: SolveRequest, urls: Sequence[str]) -> tuple[str, ...]:
     """Return the indexes that do not answer, if the recipe allows to continue without them."""
     unreachable = probe_indexes(request, urls)
-    for url, problem in unreachable.items():
-        message = f"package index {redact(url)} does not answer ({problem})"
+    for message in unreachable.values():
         if request.recipe.pip.fallback != "pip":
             raise FetchError(
                 f"{request.environment.path}: {message}",

@@ -21,6 +21,8 @@ from builder.version import __version__
 
 #: Seconds to connect (10), and between two parts of an answer (30).
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+#: Seconds within which a channel, index or registry has to answer :func:`probe`.
+PROBE_TIMEOUT = 5.0
 
 
 def tls_context() -> ssl.SSLContext:
@@ -38,6 +40,15 @@ def tls_context() -> ssl.SSLContext:
         if value:
             return _context_from(name, expand_home(value))
     return ssl.create_default_context()
+
+
+def probe(url: str, refused: int = 400) -> str:
+    """Return the reason why a URL cannot be used now; empty if its HTTP status is acceptable."""
+    try:
+        answer = httpx.head(url, timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context())
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as e:
+        return why_unreachable(e)
+    return f"HTTP {answer.status_code}" if answer.status_code >= refused else ""
 
 
 def why_unreachable(error: Exception) -> str:

@@ -6,7 +6,7 @@ import platform
 
 from builder.bases.mmdebstrap import mmdebstrap_mode
 from builder.errors import ImageError
-from builder.lock.probe import probe
+from builder.net.http import probe
 from builder.net.mirrors import mirrored_base
 from builder.settings import Settings
 

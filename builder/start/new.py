@@ -9,7 +9,7 @@ from pathlib import Path
 from builder.config.recipe import load_recipe, recipe_files
 from builder.config.sites import load_site
 from builder.errors import UsageError
-from builder.lock.channels import describe_unreachable, probe_channels
+from builder.lock.channels import probe_channels
 from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock
 from builder.lock.formats import foreign_python
@@ -18,7 +18,6 @@ from builder.lock.manifests import CHANNEL
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment
 from builder.model import MAIN
-from builder.redact import redact
 from builder.settings import Settings
 from builder.site.lockchecks import INFINIBAND_PACKAGES, is_plain_base
 from builder.start.base import DEBIAN_BASE, can_make_debian, this_platform, usual_base
@@ -160,15 +159,12 @@ def _probe(written: Written, request: SolveRequest) -> None:
     environment = request.environment
     answering, unreachable = probe_channels(request)
     if unreachable and not answering:
-        _without_channels(written, environment, describe_unreachable(unreachable))
+        _without_channels(written, environment, "; ".join(unreachable))
     urls = [url for url in (environment.index_url, *environment.extra_index_urls) if url]
     if found := probe_indexes(request, urls):
-        lines = [
-            f"package index {redact(url)} does not answer ({why})" for url, why in found.items()
-        ]
         written.draft = replace(written.draft, pip_fallback=True)
         note = "the recipe allows pip's own configuration instead"
-        written.notes.append(f"{'; '.join(lines)}: {note}")
+        written.notes.append(f"{'; '.join(found.values())}: {note}")
 
 
 def _is_pip_only(environment: Environment) -> bool:

@@ -11,9 +11,8 @@ from pathlib import Path
 from builder.config.recipe import load_recipe
 from builder.errors import BuilderError
 from builder.lock.environment import read_environment
-from builder.lock.probe import probe
 from builder.net.findlinks import FindLinks, as_path
-from builder.net.http import make_client
+from builder.net.http import make_client, probe
 from builder.net.mirrors import mirrored_url
 from builder.settings import Settings
 

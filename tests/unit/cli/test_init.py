@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from builder.lock.channels import SolverChannel
 from builder.start import new
 from tests.support.cli import Cli
 from tests.support.project import TinyProject
@@ -113,8 +112,8 @@ def test_errors(do: Cli, bare: TinyProject, args: list[str], words: str) -> None
 
 def test_next_after_warnings(do: Cli, bare: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a build cannot succeed yet, init does not name it as the next command without a word."""
-    silent = (SolverChannel("forge", "https://c/", "https://c/"), "x")
-    monkeypatch.setattr(new, "probe_channels", lambda request: ([], [silent]))
+    silent = ["channel forge does not answer (x)"]
+    monkeypatch.setattr(new, "probe_channels", lambda request: ([], silent))
     monkeypatch.setattr(new, "can_make_debian", lambda: False)
     made = do("init", "-y")
     assert "channel forge does not answer (x): builder lock needs it" in made.err

@@ -37,8 +37,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """No channel and no index answers."""
-    monkeypatch.setattr(new, "probe_channels", lambda request: ([], [(FORGE, "x")]))
-    monkeypatch.setattr(new, "probe_indexes", lambda *given: {"https://i": "x"})
+    channels, indexes = ["channel conda-forge does not answer (x)"], {"https://i": "https://i is silent"}
+    monkeypatch.setattr(new, "probe_channels", lambda request: ([], channels))
+    monkeypatch.setattr(new, "probe_indexes", lambda *given: indexes)
 
 
 def write(folder: Path, **options: Any) -> Written:
