@@ -14,8 +14,6 @@ from typing import Any
 
 import zstandard
 
-from builder.lock.markers import ARCHITECTURES
-
 #: The time of the package and all members: 2023-06-10, the release of Debian bookworm.
 EPOCH = 1686355200
 
@@ -30,60 +28,23 @@ class File:
     """The target of a symbolic link; empty for a file."""
 
 
-@dataclass(frozen=True)
-class CondaPackage:
-    """A conda package of one platform to write. It needs no other package."""
+def write_package(folder: Path, info: Mapping[str, Any], files: Mapping[str, File]) -> Path:
+    """Write a package into a folder, such as a channel's subdir; return the file.
 
-    name: str
-    version: str
-    build: str
-    subdir: str
-    files: Mapping[str, File]
-    """By path below the prefix."""
-    license: str
-    summary: str
-
-    @property
-    def filename(self) -> str:
-        """``NAME-VERSION-BUILD.conda``."""
-        return f"{self.name}-{self.version}-{self.build}.conda"
-
-    def info(self) -> dict[str, Any]:
-        """Return the JSON files in ``info/`` by name: what the package is, and what it contains."""
-        paths = [_path(name, f) for name, f in sorted(self.files.items())]
-        return {
-            "index.json": self._index(),
-            "about.json": {"summary": self.summary},
-            "paths.json": {"paths": paths, "paths_version": 1},
-        }
-
-    def _index(self) -> dict[str, Any]:
-        """Return the package's record in the channel."""
-        return {
-            "arch": ARCHITECTURES.get(self.subdir),
-            "build": self.build,
-            "build_number": 0,
-            "depends": [],
-            "license": self.license,
-            "name": self.name,
-            "platform": "linux",
-            "subdir": self.subdir,
-            "timestamp": EPOCH * 1000,
-            "version": self.version,
-        }
-
-
-def write_package(package: CondaPackage, channel: Path) -> Path:
-    """Write a package into its subdir of a channel's folder; returns the file."""
-    folder = channel / package.subdir
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / package.filename
-    stem = package.filename.removesuffix(".conda")
+    Args:
+        folder: where.
+        info: values of JSON files in ``info/`` by name; ``index.json`` names the package.
+        files: what it installs, by path below the prefix.
+    """
+    index = info["index.json"]
+    stem = f"{index['name']}-{index['version']}-{index['build']}"
     parts = {
         "metadata.json": b'{"conda_pkg_format_version": 2}',
-        f"pkg-{stem}.tar.zst": _compressed(package.files),
-        f"info-{stem}.tar.zst": _compressed(_info(package)),
+        f"pkg-{stem}.tar.zst": _compressed(files),
+        f"info-{stem}.tar.zst": _compressed(_info(info, files)),
     }
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{stem}.conda"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for name, data in parts.items():
             entry = zipfile.ZipInfo(name, (2023, 6, 10, 0, 0, 0))
@@ -92,15 +53,13 @@ def write_package(package: CondaPackage, channel: Path) -> Path:
     return target
 
 
-def _info(package: CondaPackage) -> dict[str, File]:
+def _info(info: Mapping[str, Any], files: Mapping[str, File]) -> dict[str, File]:
     """Return the files in ``info/``."""
-    files = {f"info/{name}": File(_json(value)) for name, value in package.info().items()}
-    files["info/files"] = File("".join(f"{name}\n" for name in sorted(package.files)).encode())
-    return files
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, indent=2, sort_keys=True).encode()
+    paths = [_path(name, f) for name, f in sorted(files.items())]
+    values = {**info, "paths.json": {"paths": paths, "paths_version": 1}}
+    texts = {name: json.dumps(value, indent=2, sort_keys=True) for name, value in values.items()}
+    texts["files"] = "".join(f"{name}\n" for name in sorted(files))
+    return {f"info/{name}": File(text.encode()) for name, text in texts.items()}
 
 
 def _path(name: str, f: File) -> dict[str, Any]:

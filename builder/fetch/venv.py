@@ -22,9 +22,11 @@ import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from builder.errors import ImageError
-from builder.fetch.condapackage import CondaPackage, File, write_package
+from builder.fetch.condapackage import EPOCH, File, write_package
+from builder.lock.markers import ARCHITECTURES
 from builder.model import BASE_PYTHON, LockedPackage
 from builder.store.temporary import temporary_beside
 from builder.store.walk import remove_tree
@@ -56,6 +58,11 @@ class BasePython:
         """``3.11``."""
         return ".".join(self.version.split(".")[:2])
 
+    @property
+    def build(self) -> str:
+        """The beginning of its package's build string."""
+        return "site" if self.sees_packages else "venv"
+
     def url(self, platform: str) -> str:
         """Return the URL of its package.
 
@@ -63,8 +70,7 @@ class BasePython:
             ImageError: a path has characters that no URL of a lock has.
         """
         packages = f"/+{self.packages}" if self.packages else ""
-        build = "site" if self.sees_packages else "venv"
-        name = f"python-{self.version}-{build}_0.conda"
+        name = f"python-{self.version}-{self.build}_0.conda"
         url = f"{BASE_PYTHON.rstrip('/')}{self.interpreter}{packages}/{platform}/{name}"
         if _URL.fullmatch(url) is None:
             path = f"{self.interpreter} with {self.packages}" if self.packages else self.interpreter
@@ -100,7 +106,7 @@ def write_base_python(url: str, folder: Path) -> Path | None:
     work = temporary_beside(place)
     try:
         work.mkdir()
-        write_package(_package(python, url.split("/")[-2]), work).replace(place)
+        write_package(work, _info(python, url.split("/")[-2]), _files(python)).replace(place)
     finally:
         remove_tree(work)
     return place
@@ -123,31 +129,39 @@ def locked_base_python(python: BasePython, platform: str, folder: Path) -> Locke
     return LockedPackage("python", python.version, "conda", platform, url, sha256, md5)
 
 
-def _package(python: BasePython, subdir: str) -> CondaPackage:
+def _info(python: BasePython, subdir: str) -> dict[str, Any]:
+    """Return what the package is: its record in a channel, and a summary."""
+    index = {
+        "arch": ARCHITECTURES[subdir],
+        "build": f"{python.build}_0",
+        "build_number": 0,
+        "depends": [],
+        "license": "PSF-2.0",
+        "name": "python",
+        "platform": "linux",
+        "subdir": subdir,
+        "timestamp": EPOCH * 1000,
+        "version": python.version,
+    }
+    return {"index.json": index, "about.json": {"summary": "The Python of the base image"}}
+
+
+def _files(python: BasePython) -> dict[str, File]:
+    """Return the files of the environment."""
     name = f"python{python.minor}"
-    site_packages = f"lib/{name}/site-packages"
     settings = {
         "home": str(PurePosixPath(python.interpreter).parent),
         "include-system-site-packages": str(python.sees_packages).lower(),
         "version": python.version,
         "executable": python.interpreter,
     }
+    text = "".join(f"{key} = {value}\n" for key, value in settings.items())
     files = {
         "bin/python": File(link=name),
         "bin/python3": File(link=name),
         f"bin/{name}": File(link=python.interpreter),
-        "pyvenv.cfg": File(
-            "".join(f"{key} = {value}\n" for key, value in settings.items()).encode()
-        ),
+        "pyvenv.cfg": File(text.encode()),
     }
     if python.packages:
-        files[f"{site_packages}/{_PTH}"] = File(f"{python.packages}\n".encode())
-    return CondaPackage(
-        "python",
-        python.version,
-        "site_0" if python.sees_packages else "venv_0",
-        subdir=subdir,
-        files=files,
-        license="PSF-2.0",
-        summary="The Python of the base image",
-    )
+        files[f"lib/{name}/site-packages/{_PTH}"] = File(f"{python.packages}\n".encode())
+    return files

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from builder.fetch.condapackage import CondaPackage, File, write_package
+from builder.fetch.condapackage import EPOCH, File, write_package
+from builder.lock.markers import ARCHITECTURES as PROCESSORS
 from tests.support.debian_channel.contents import (
     ARCHITECTURES,
     CERTIFICATES_DEB,
@@ -51,38 +52,57 @@ def write_packages(channel: Path, work: Path, platform: str) -> None:
         if not libraries:
             raise unknown(", ".join(library.debs))
         package = _compiled(name, sources, libraries, library.license, library.depends)
-        write_package(replace(package, subdir=platform), channel)
-    write_package(_certificates(debs[CERTIFICATES_DEB]), channel)
-    write_package(_zones(debs[ZONES_DEB]), channel)
+        replace(package, subdir=platform).write(channel)
+    _certificates(debs[CERTIFICATES_DEB]).write(channel)
+    _zones(debs[ZONES_DEB]).write(channel)
     python = _python([debs[deb] for deb in PYTHON_DEBS], work)
-    write_package(replace(python, subdir=platform), channel)
+    replace(python, subdir=platform).write(channel)
     for name, deb in WHEELS.items():
-        write_package(_from_wheel(name, debs[deb]), channel)
+        _from_wheel(name, debs[deb]).write(channel)
 
 
 # the common parts of all packages
 
 
 @dataclass(frozen=True)
-class ChannelPackage(CondaPackage):
-    """A package of the channel: one that needs others, or that is for all platforms."""
+class ChannelPackage:
+    """A package of the channel."""
 
+    name: str
+    version: str
+    build: str
+    subdir: str
+    files: Mapping[str, File]
+    """By path below the prefix."""
+    license: str
+    summary: str
     depends: Sequence[str] = ()
     noarch: str = ""
     """``python``, ``generic``, or empty for a package of one platform."""
     entry_points: Sequence[str] = ()
     """``NAME = MODULE:FUNCTION``; for ``noarch: python`` only."""
 
-    def info(self) -> dict[str, Any]:
-        info = super().info()
-        info["index.json"]["depends"] = list(self.depends)
+    def write(self, channel: Path) -> Path:
+        """Writes the package into its subdir of a channel's folder; returns the file."""
+        index: dict[str, Any] = {
+            "build": self.build,
+            "build_number": 0,
+            "depends": list(self.depends),
+            "license": self.license,
+            "name": self.name,
+            "subdir": self.subdir,
+            "timestamp": EPOCH * 1000,
+            "version": self.version,
+        }
+        info: dict[str, Any] = {"index.json": index, "about.json": {"summary": self.summary}}
         if self.noarch:
-            index = {k: v for k, v in info["index.json"].items() if k not in ("arch", "platform")}
-            info["index.json"] = {**index, "noarch": self.noarch}
+            index["noarch"] = self.noarch
             entries = {"entry_points": list(self.entry_points)} if self.noarch == "python" else {}
             noarch = {"type": self.noarch, **entries}
             info["link.json"] = {"noarch": noarch, "package_metadata_version": 1}
-        return info
+        else:
+            index |= {"arch": PROCESSORS[self.subdir], "platform": "linux"}
+        return write_package(channel / self.subdir, info, self.files)
 
 
 def _package(name: str, sources: Sequence[Deb], files: Mapping[str, File], license: str) -> ChannelPackage:
