@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from packaging.version import Version
 from builder.errors import FetchError
 from builder.lock.indexes import Indexes
 from builder.lock.request import SolveRequest
+from builder.lock.spec import SourceSpec
 from builder.lock.urls import public, unexpanded
 from builder.lock.wheels import tags_of, target_tags
 from builder.net.findlinks import as_path
@@ -27,22 +27,13 @@ from builder.net.urlvariables import expanded
 from builder.redact import redact
 
 
-@dataclass(frozen=True, slots=True)
-class Sdist:
-    """One source distribution."""
+def find_sdists(
+    name: str, request: SolveRequest, python: str, indexes: Indexes
+) -> dict[Version, SourceSpec]:
+    """Return the source distributions of a package for a Python version, one for each version.
 
-    filename: str
-    version: Version
-    url: str
-    """As a lock may have it: public, or a path of the project."""
-    sha256: str
-    """64 hex digits; empty: the index does not say."""
-
-
-def find_sdists(name: str, request: SolveRequest, python: str, indexes: Indexes) -> list[Sdist]:
-    """Return the source distributions of a package for a Python version, the newest first.
-
-    There is one for each version.
+    Their URLs are as a lock may have them: public, or paths of the project. A ``sha256`` is empty
+    if the index does not say it.
 
     Args:
         name: the package, normalised.
@@ -54,13 +45,12 @@ def find_sdists(name: str, request: SolveRequest, python: str, indexes: Indexes)
         FetchError: an index does not answer.
     """
     if request.settings.offline:
-        return []
-    found: dict[Version, Sdist] = {}
+        return {}
+    found: dict[Version, SourceSpec] = {}
     for file in _all_files(name, request, indexes):
-        sdist = _sdist(file, name, request, python, indexes.urls)
-        if sdist is not None:
-            found.setdefault(sdist.version, sdist)
-    return [found[version] for version in sorted(found, reverse=True)]
+        if sdist := _sdist(file, name, request, python, indexes.urls):
+            found.setdefault(*sdist)
+    return found
 
 
 def find_wheels(name: str, request: SolveRequest, python: str, indexes: Indexes) -> set[Version]:
@@ -99,8 +89,8 @@ def _files(page: str, request: SolveRequest, client: httpx.Client) -> Iterator[d
 
 def _sdist(
     file: dict[str, Any], name: str, request: SolveRequest, python: str, sources: Sequence[str]
-) -> Sdist | None:
-    """Return a file as a source distribution of the package; None if it may not be used."""
+) -> tuple[Version, SourceSpec] | None:
+    """Return version and source of a file; None if it is none of the package, or not allowed."""
     try:
         found, version = parse_sdist_filename(str(file.get("filename", "")))
     except InvalidSdistFilename:
@@ -116,7 +106,8 @@ def _sdist(
         return None
     hashes = file.get("hashes")
     sha256 = hashes.get("sha256", "") if isinstance(hashes, dict) else ""
-    return Sdist(file["filename"], version, url, sha256)
+    text = f"{name}=={version}"
+    return version, SourceSpec("sdist", name, url, sha256=sha256, text=text, where=text)
 
 
 def _is_offered(file: dict[str, Any], python: str) -> bool:

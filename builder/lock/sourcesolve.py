@@ -41,9 +41,10 @@ from builder.lock.indexes import Indexes
 from builder.lock.markers import applies, unfulfilled
 from builder.lock.names import conda_mapping, pypi_name
 from builder.lock.request import BuiltWheel, SolveRequest, WheelBuilder
-from builder.lock.sdists import Sdist, find_sdists, find_wheels
+from builder.lock.sdists import find_sdists, find_wheels
 from builder.lock.sourcespec import SpecContext, read_named
 from builder.lock.spec import SourceSpec
+from builder.lock.urls import filename_of
 from builder.lock.uv import NoWheels
 from builder.lock.wheels import PUBLISHED_AGAIN
 from builder.model import WHEELS, LockedPackage
@@ -86,7 +87,7 @@ class SourceSolver:
     """
     _direct: dict[str, str] = field(default_factory=dict)
     """Requirements with the URL of a built wheel, by name."""
-    _sdists: dict[str, dict[Version, Sdist]] = field(default_factory=dict)
+    _sdists: dict[str, dict[Version, SourceSpec]] = field(default_factory=dict)
     """What the indexes have, by the name of the package; empty for one without source
     distributions.
     """
@@ -236,11 +237,10 @@ class SourceSolver:
                 self._stubs.add((name, version))
         return len(self._stubs) > before
 
-    def _known_sdists(self, name: str) -> Mapping[Version, Sdist]:
+    def _known_sdists(self, name: str) -> Mapping[Version, SourceSpec]:
         """Return the source distributions of a package, by version."""
         if name not in self._sdists:
-            found = find_sdists(name, self.request, self._python, self.indexes)
-            self._sdists[name] = {sdist.version: sdist for sdist in found}
+            self._sdists[name] = find_sdists(name, self.request, self._python, self.indexes)
         return self._sdists[name]
 
     def _build_chosen(
@@ -305,16 +305,15 @@ class SourceSolver:
                 f"{name} {version} has no source distribution on the indexes",
                 f"remove pip: {{build: {{{name}: ...}}}} from the recipe, or name a version that has one",
             )
-        self._check_hash(name, sdist)
-        text = f"{name}=={version}"
-        spec = SourceSpec("sdist", name, sdist.url, sha256=sdist.sha256, text=text, where=text)
+        self._check_hash(sdist)
         try:
-            wheel = self._built(spec, packages)
+            wheel = self._built(sdist, packages)
         except BuilderError as e:
             e.hint = "; ".join(filter(None, (self._newer_wheel(name, version), e.hint)))
             raise
         if Version(wheel.version) != version:
-            problem = f"the source distribution {sdist.filename} builds version {wheel.version}"
+            filename = filename_of(sdist.url)
+            problem = f"the source distribution {filename} builds version {wheel.version}"
             raise WheelError(problem, f"exclude it: {name}!={version}")
         self._put(wheel, version)
 
@@ -327,12 +326,13 @@ class SourceSolver:
             return ""
         return f"{name} {version} has no wheel for Python {python}: write {name}>={min(newer)}"
 
-    def _check_hash(self, name: str, sdist: Sdist) -> None:
+    def _check_hash(self, sdist: SourceSpec) -> None:
         """Raise SolveError if the requirement names hashes (``--hash``), and not the source's."""
-        spec = next((s for s in self.request.environment.pip if s.name == name and s.hashes), None)
+        pinned = (s for s in self.request.environment.pip if s.name == sdist.name and s.hashes)
+        spec = next(pinned, None)
         if spec is not None and f"sha256:{sdist.sha256}" not in spec.hashes:
             found = f"sha256:{sdist.sha256}" if sdist.sha256 else "no sha256 on its index"
-            problem = f"{sdist.filename} has {found}, and the requirement names others"
+            problem = f"{filename_of(sdist.url)} has {found}, and the requirement names others"
             raise SolveError(f"{spec.where}: {problem}", PUBLISHED_AGAIN)
 
     def _put(self, wheel: BuiltWheel, version: Version) -> None:

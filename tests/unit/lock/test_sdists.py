@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from builder.config.recipe import Recipe
 from builder.errors import FetchError
@@ -47,7 +48,8 @@ def request(root: Path, newest: datetime | None = None, offline: bool = False) -
 
 
 def versions(request: SolveRequest, indexes: Indexes) -> list[str]:
-    return [str(sdist.version) for sdist in find_sdists("old-pkg", request, "3.11.2", indexes)]
+    found = find_sdists("old-pkg", request, "3.11.2", indexes)
+    return [str(version) for version in sorted(found, reverse=True)]
 
 
 WHEELS = f"""<a href="old_pkg-1.0-cp37-cp37m-manylinux1_x86_64.whl">for another Python</a>
@@ -71,9 +73,11 @@ def test_wheels(tmp_path: Path, server: Server) -> None:
 def test_html(tmp_path: Path, server: Server) -> None:
     server.put("/simple/old-pkg/", HTML.encode())
     index = Indexes(f"{server.url}/simple", (f"{server.url}/simple",))  # asked once
-    [newest, older] = find_sdists("old-pkg", request(tmp_path), "3.11.2", index)
+    found = find_sdists("old-pkg", request(tmp_path), "3.11.2", index)
+    newest, older = found[Version("0.3")], found[Version("0.2")]
+    assert len(found) == 2 and older.text == "old-pkg==0.2"
     assert newest.url == f"{server.url}/simple/files/old_pkg-0.3.tar.gz" and newest.sha256 == SHA
-    assert str(older.version) == "0.2" and older.sha256 == ""
+    assert older.sha256 == ""
 
 
 def test_json(tmp_path: Path, server: Server) -> None:
@@ -103,7 +107,8 @@ def test_folder(tmp_path: Path) -> None:
         (tmp_path / folder / "old_pkg-1.0.tar.gz").touch()
     project = request(tmp_path / "project")
     inside, outside = (tmp_path / place for place in ("project/sources", "elsewhere"))
-    [sdist] = find_sdists("old-pkg", project, "3.11.2", Indexes(find_links=(inside.as_uri(),)))
+    index = Indexes(find_links=(inside.as_uri(),))
+    [sdist] = find_sdists("old-pkg", project, "3.11.2", index).values()
     assert sdist.url == "sources/old_pkg-1.0.tar.gz"
     assert versions(project, Indexes(find_links=(outside.as_uri(),))) == []
 

@@ -17,7 +17,6 @@ from builder.errors import ConfigError, SolveError, WheelError
 from builder.lock import sourcesolve
 from builder.lock.indexes import Indexes
 from builder.lock.request import BuiltWheel, SolveRequest
-from builder.lock.sdists import Sdist
 from builder.lock.sourcesolve import SourceSolver
 from builder.lock.spec import Environment, SourceSpec, Spec
 from builder.lock.uv import NoWheels
@@ -73,8 +72,12 @@ def index(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     """Versions that have source distributions, by package."""
     versions: dict[str, list[str]] = {}
 
-    def find(name: str, *_: object) -> list[Sdist]:
-        return [Sdist(f"{name}-{v}.tar.gz", Version(v), f"https://h/{v}", "2" * 64) for v in versions[name]]
+    def sdist(name: str, version: str) -> SourceSpec:
+        text, url = f"{name}=={version}", f"https://h/{version}/{name}-{version}.tar.gz"
+        return SourceSpec("sdist", name, url, sha256="2" * 64, text=text, where=text)
+
+    def find(name: str, *_: object) -> dict[Version, SourceSpec]:
+        return {Version(version): sdist(name, version) for version in versions[name]}
 
     monkeypatch.setattr(sourcesolve, "find_sdists", find)
     return versions
