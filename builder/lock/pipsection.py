@@ -203,11 +203,11 @@ class PipSection:
 
 
 def _editable(text: str, location: str, context: SpecContext) -> SourceSpec:
-    found = read_location(_plain(location), context, editable=True) if location else None
+    found = read_location(_plain(location), context) if location else None
     if not isinstance(found, SourceSpec):
         problem = f"{redact(text)} names no folder or repository"
         raise context.error(problem, "write -e FOLDER, such as -e .")
-    return replace(found, text=_plain(text))
+    return replace(found, text=_plain(text), editable=True)
 
 
 def _requirement(text: str, context: SpecContext) -> Spec | SourceSpec:

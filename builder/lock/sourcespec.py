@@ -66,13 +66,12 @@ def names_source(text: str) -> bool:
     return _LOCATION.match(text) is not None
 
 
-def read_location(text: str, context: SpecContext, *, editable: bool = False) -> SourceSpec | Spec:
+def read_location(text: str, context: SpecContext) -> SourceSpec | Spec:
     """Read a requirement without a name, such as ``./pkg[extra]`` or ``git+https://...``.
 
     Args:
         text: without comment and options.
         context: where it is written.
-        editable: whether it follows ``-e``.
 
     Returns:
         The source; a :class:`Spec` for the URL of a wheel.
@@ -86,7 +85,7 @@ def read_location(text: str, context: SpecContext, *, editable: bool = False) ->
     if found := _EXTRAS.fullmatch(location):
         location, names = found.groups()
         extras = _sorted_names(filter(None, map(str.strip, names.split(","))))
-    written = _Written(None, location, extras, marker, editable, text, context)
+    written = _Written(None, location, extras, marker, text, context)
     if " " in location:
         raise written.error("has a blank", "write %20 for a blank in a URL or path")
     try:
@@ -101,7 +100,7 @@ def read_named(requirement: Requirement, text: str, context: SpecContext) -> Sou
     name = canonicalize_name(requirement.name)
     extras = tuple(sorted(requirement.extras))
     marker = str(requirement.marker or "")
-    return _Written(name, requirement.url or "", extras, marker, False, text, context).read()
+    return _Written(name, requirement.url or "", extras, marker, text, context).read()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,6 @@ class _Written:
     location: str
     extras: tuple[str, ...]
     marker: str
-    editable: bool
     text: str
     context: SpecContext
 
@@ -216,10 +214,9 @@ class _Written:
             "/".join(subdirectory),
             self.extras or extras,
             self.marker,
-            self.editable,
-            "" if kind == "git" else sha256,  # a repository is pinned by its commit
-            self.context.where,
-            self.text,
+            sha256="" if kind == "git" else sha256,  # a repository is pinned by its commit
+            where=self.context.where,
+            text=self.text,
         )
 
     def _path(self, text: str) -> Path:
