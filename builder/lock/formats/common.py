@@ -109,6 +109,13 @@ class PackageMaker:
         Raises:
             LockError: a name, version, URL or hash is missing or is not one.
         """
+        if not any(hashes.values()):
+            raise self.error(
+                f"package {name}: {filename_of(url)} has no sha256",
+                "without a hash a download cannot be verified: lock with an index that has hashes "
+                "(simple API, PEP 691), or put the wheel into a find-links folder and lock with "
+                "builder",
+            )
         is_conda = manager == "conda"
         if not is_conda and not url.startswith(("http://", "https://", "builder://")):
             url = FIND_LINKS + quote(filename_of(url), safe="+!")
@@ -128,15 +135,6 @@ class PackageMaker:
             raise self.error(f"package {name}: {first_problem(e)[1]}") from None
         except SolveError as e:
             raise self.error(e.message, e.hint) from None
-
-    def no_hash(self, name: str, url: str) -> LockError:
-        """Return the error for a package without a hash."""
-        return self.error(
-            f"package {name}: {filename_of(url)} has no sha256",
-            "without a hash a download cannot be verified: lock with an index that has hashes "
-            "(simple API, PEP 691), or put the wheel into a find-links folder and lock with "
-            "builder",
-        )
 
     def error(self, message: str, hint: str = RESTORE) -> LockError:
         """Return an error that names the file."""

@@ -105,24 +105,20 @@ class _PixiReader:
             )
         if isinstance(package, PypiLockedPackage):
             return self._wheel(package) if _is_wheel(package.location) else self._source(package)
-        hashes = _hashes(package)
         record = package.package_record  # type: ignore[attr-defined]  # a binary has one
-        if not hashes:
-            raise self._maker.no_hash(package.name, package.location)
         version, needs = str(record.version), conda_dependencies(record.depends)
-        return self._maker.make("conda", package.name, version, package.location, hashes, needs)
+        name, url, hashes = package.name, package.location, _hashes(package)
+        return self._maker.make("conda", name, version, url, hashes, needs)
 
     def _wheel(self, package: PypiLockedPackage) -> LockedPackage | Spec:
         """Return a wheel. One with a URL may have no hash: ``pixi add NAME @ URL`` locks it so."""
         name = canonicalize_name(package.name)
         url, _, fragment = package.location.removeprefix("direct+").partition("#")
         sha256 = _hashes(package).get("sha256") or fragment.partition("sha256=")[2]
-        if sha256:
-            needs = _requirements(package.requires_dist)
-            return self._maker.make("pip", name, package.version, url, {"sha256": sha256}, needs)
-        if "://" not in url:
-            raise self._maker.no_hash(package.name, url)
-        return Spec(f"{name} @ {url}", name, str(self._path))
+        if not sha256 and "://" in url:
+            return Spec(f"{name} @ {url}", name, str(self._path))
+        needs = _requirements(package.requires_dist)
+        return self._maker.make("pip", name, package.version, url, {"sha256": sha256}, needs)
 
     def _source(self, package: PypiLockedPackage) -> SourceSpec:
         """Return a PyPI package that must be built."""

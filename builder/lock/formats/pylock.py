@@ -126,13 +126,11 @@ class _PylockReader:
         self, package: Package, origin: PackageWheel | PackageArchive, filename: str
     ) -> LockedPackage:
         url = (_url(origin) or filename).partition("#")[0]
-        sha256 = origin.hashes.get("sha256")
-        if not sha256:
-            raise self._maker.no_hash(package.name, url)
+        hashes = {"sha256": origin.hashes.get("sha256", "")}
         version = str(package.version or filename.split("-")[1])
         names = (item.get("name") for item in package.dependencies or ())
         needs = {name: "" for name in names if isinstance(name, str)}
-        return self._maker.make("pip", package.name, version, url, {"sha256": sha256}, needs)
+        return self._maker.make("pip", package.name, version, url, hashes, needs)
 
 
 def _url(origin: PackageWheel | PackageArchive | PackageSdist | PackageVcs) -> str:
