@@ -43,7 +43,6 @@ from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.sourcesolve import missing_requirements, wheel_package
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.urls import url_variables
-from builder.lock.wheels import glibc_minor
 from builder.model import Lock, LockedPackage, LockRecord
 from builder.net.mirrors import public_url
 from builder.redact import redact
@@ -113,16 +112,7 @@ class _Task:
 
     def read(self, python: str | None) -> ForeignLock:
         """Return the packages of the lock for a version of Python, of the recipe's groups."""
-        recipe = self.request.recipe
-        target = LockTarget(
-            recipe.platform,
-            python or "",
-            glibc_minor(recipe),
-            recipe.groups,
-            recipe.lock_environment,
-            recipe.root,
-        )
-        return read_foreign(self.path, target)
+        return read_foreign(self.path, LockTarget(self.request.recipe, python or ""))
 
 
 # Python -------------------------------------------------------------------------------------------

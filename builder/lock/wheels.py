@@ -94,7 +94,13 @@ class WheelChooser:
 
 def target_tags(recipe: Recipe, python: str) -> list[Tag]:
     """Return the tags of wheels that the target's Python installs, the best first."""
-    return wheel_tags(recipe.platform, glibc_minor(recipe), python)
+    major, minor = (int(number) for number in re.findall(r"\d+", python)[:2])
+    platforms = list(_manylinux(glibc_minor(recipe), ARCHITECTURES[recipe.platform]))
+    interpreter = f"cp{major}{minor}"
+    return [
+        *cpython_tags((major, minor), abis=[interpreter], platforms=platforms),
+        *compatible_tags((major, minor), interpreter=interpreter, platforms=platforms),
+    ]
 
 
 def best_wheel(wheels: Sequence[WheelFile], tags: Sequence[Tag]) -> WheelFile | None:
@@ -109,17 +115,6 @@ def tags_of(filename: str) -> frozenset[Tag]:
         return parse_wheel_filename(filename)[3]
     except InvalidWheelFilename:
         return frozenset()
-
-
-def wheel_tags(platform: str, glibc: int, python: str) -> list[Tag]:
-    """Return the tags of wheels that a Python with glibc 2.``glibc`` installs, the best first."""
-    major, minor = (int(number) for number in re.findall(r"\d+", python)[:2])
-    platforms = list(_manylinux(glibc, ARCHITECTURES[platform]))
-    interpreter = f"cp{major}{minor}"
-    return [
-        *cpython_tags((major, minor), abis=[interpreter], platforms=platforms),
-        *compatible_tags((major, minor), interpreter=interpreter, platforms=platforms),
-    ]
 
 
 def _manylinux(glibc: int, machine: str) -> Iterator[str]:

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from builder.config.merge import choices
 from builder.errors import LockError
 from builder.lock.formats.common import read_text, read_toml, refuse_groups
 from builder.lock.formats.explicit import read_explicit
@@ -20,7 +19,6 @@ from builder.lock.formats.pixi import read_pixi
 from builder.lock.formats.pylock import parse_pylock, read_pylock
 from builder.lock.formats.requirements import read_requirements
 from builder.lock.formats.uvlock import read_uv
-from builder.lock.markers import ARCHITECTURES
 from builder.lock.othertools import TOOLS, Format, export_command, lock_format
 
 __all__ = ["ForeignLock", "LockTarget", "foreign_python", "read_foreign"]
@@ -76,11 +74,6 @@ def read_foreign(path: Path, target: LockTarget) -> ForeignLock:
         if found is not None:
             hint = "name it NAME.yml: a lock of conda-lock is used as it is"
         raise LockError(f"{path}: not a lock file that builder reads under this name", hint)
-    if target.platform not in ARCHITECTURES:
-        hint = choices(target.platform, list(ARCHITECTURES))
-        raise LockError(f"{path}: builder does not build for {target.platform}", hint)
     if found in _WITH_PYTHON:
-        refuse_groups(path, target.groups, "this format", _GROUPS_HINT)
-    elif not target.python:
-        raise ValueError(f"{found} needs a version of Python")
+        refuse_groups(path, target.recipe.groups, "this format", _GROUPS_HINT)
     return _READERS[found](path, target)

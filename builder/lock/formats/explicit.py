@@ -34,13 +34,13 @@ def read_explicit(path: Path, target: LockTarget) -> ForeignLock:
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.strip()
         if line and not line.startswith(("#", "@")):
-            package = _package(line, f"{path}:{number}", target.platform)
+            package = _package(line, f"{path}:{number}", target.recipe.platform)
             packages[package.name] = package
     subdirs = {package.subdir for package in packages.values()} - {"noarch"}
-    if subdirs and target.platform not in subdirs:
+    if subdirs and target.recipe.platform not in subdirs:
         raise LockError(
-            f"{path}: the list is for {', '.join(sorted(subdirs))}, not {target.platform}",
-            f"write one for this platform: conda-lock render -k explicit -p {target.platform}",
+            f"{path}: the list is for {', '.join(sorted(subdirs))}, not {target.recipe.platform}",
+            f"write one for this platform: conda-lock render -k explicit -p {target.recipe.platform}",
         )
     channels = dict.fromkeys(package.url.rsplit("/", 2)[0] for package in packages.values())
     return ForeignLock("explicit", path, tuple(packages.values()), channels=tuple(channels))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.tags import Tag
 
+from builder.config.recipe import Recipe
 from builder.lock.othertools import TOOLS, Format
 from builder.lock.spec import SourceSpec, Spec
-from builder.lock.wheels import wheel_tags
+from builder.lock.wheels import target_tags
 from builder.model import LockedPackage
 
 #: One package of a lock file: a conda package or a wheel, with URL and hash; a source that must be
@@ -23,23 +23,15 @@ Found = LockedPackage | SourceSpec | Spec
 class LockTarget:
     """The target for which a foreign lock is read, and the part of the lock that it takes."""
 
-    platform: str
-    """With conda's name, ``linux-64``."""
+    recipe: Recipe
+    """Its ``groups`` are those to take, and ``lock_environment`` is that of a ``pixi.lock``."""
     python: str
     """The target's Python (``3.11``, ``3.11.9``). Empty: the lock has a Python itself."""
-    glibc: int
-    """The x of the target's glibc 2.x: which wheels fit."""
-    groups: Sequence[str] = ()
-    """The groups, extras or categories to take; empty: ``main``."""
-    environment: str | None = None
-    """The environment of a ``pixi.lock``; None: ``default``."""
-    root: Path | None = None
-    """The project folder: requirements name no file outside of it. None: the lock's folder."""
 
     @property
     def tags(self) -> list[Tag]:
         """The tags of wheels that the target installs, the best first."""
-        return wheel_tags(self.platform, self.glibc, self.python)
+        return target_tags(self.recipe, self.python)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,13 +37,13 @@ def read_pixi(path: Path, target: LockTarget) -> ForeignLock:
     """
     lock = _parsed(path)
     found = dict(lock.environments())
-    name = target.environment or DEFAULT
+    name = target.recipe.lock_environment or DEFAULT
     if name not in found:
         hint = f"choose one with 'lock_environment:' in the recipe; {choices(name, sorted(found))}"
         raise LockError(f"{path}: there is no environment {name!r}", hint)
     chosen = found[name]
-    platform = _platform(path, name, chosen, target.platform)
-    reader = _PixiReader(path, target.platform, name)
+    platform = _platform(path, name, chosen, target.recipe.platform)
+    reader = _PixiReader(path, target.recipe.platform, name)
     return ForeignLock(
         "pixi",
         path,

@@ -23,6 +23,7 @@ from builder.lock.formats.common import RESTORE, PackageMaker, check_groups, rea
 from builder.lock.formats.foreign import ForeignLock, LockTarget
 from builder.lock.markers import marker_environment
 from builder.lock.spec import SourceSpec
+from builder.lock.wheels import glibc_minor
 from builder.model import MAIN, LockedPackage
 
 _Origin = PackageVcs | PackageDirectory | PackageArchive | PackageWheel | PackageSdist
@@ -41,10 +42,10 @@ def read_pylock(path: Path, target: LockTarget) -> ForeignLock:
     defaults, named = list(lock.default_groups or []), list(lock.dependency_groups or [])
     extras = list(lock.extras or [])
     other = {*named, *extras}
-    groups = target.groups or (MAIN,)
+    groups = target.recipe.groups or (MAIN,)
     check_groups(path, [name for name in groups if name not in defaults], sorted({MAIN, *other}))
     chosen = [name for name in groups if name != MAIN] + (defaults if MAIN in groups else [])
-    reader = _PylockReader(path, target.platform)
+    reader = _PylockReader(path, target.recipe.platform)
     return ForeignLock(
         "pylock",
         path,
@@ -58,7 +59,7 @@ def _selected(
 ) -> list[tuple[Package, _Origin]]:
     """Return the packages of the chosen groups and extras, with the file that the target takes."""
     extras, named = lock.extras or [], lock.dependency_groups or []
-    environment = marker_environment(target.platform, target.python)
+    environment = marker_environment(target.recipe.platform, target.python)
     try:
         return list(
             lock.select(
@@ -71,8 +72,8 @@ def _selected(
     except PylockSelectError as e:
         raise LockError(
             f"{path}: {e}",
-            f"builder selects for Python {target.python} on {target.platform} with glibc "
-            f"2.{target.glibc}: choose another Python or base, or lock again for this target",
+            f"builder selects for Python {target.python} on {target.recipe.platform} with glibc "
+            f"2.{glibc_minor(target.recipe)}: choose another Python or base, or lock again for this target",
         ) from None
     except (ValueError, KeyError, RecursionError) as e:  # a marker that cannot be evaluated
         raise LockError(f"{path}: a marker cannot be evaluated: {e}", RESTORE) from None

@@ -27,7 +27,7 @@ def read_requirements(path: Path, target: LockTarget) -> ForeignLock:
         LockError: as :func:`read_pins`; also for a group.
     """
     hint = "name one file for each set of packages"
-    refuse_groups(path, target.groups, "a requirements file", hint)
+    refuse_groups(path, target.recipe.groups, "a requirements file", hint)
     return read_pins(path, read_text(path), target)
 
 
@@ -43,7 +43,7 @@ def read_pins(path: Path, text: str, target: LockTarget) -> ForeignLock:
         LockError: a line is no requirement, is not pinned, or names something outside of the
             project.
     """
-    section = PipSection(path, target.root or path.parent, is_lock=True)
+    section = PipSection(path, target.recipe.root, is_lock=True)
     try:
         for number, line in requirement_lines(text):
             section.read(line, f"{path}:{number}", (path,))
@@ -65,7 +65,7 @@ class _RequirementsReader:
     def __init__(self, section: PipSection, target: LockTarget) -> None:
         self._section = section
         self._target = target
-        self._maker = PackageMaker(section.path, target.platform)
+        self._maker = PackageMaker(section.path, target.recipe.platform)
         self._pins: dict[str, Spec] = {}
 
     def requirement(self, spec: Spec) -> LockedPackage | Spec | None:
@@ -127,7 +127,7 @@ class _RequirementsReader:
 
     def _applies(self, marker: Marker | str | None, where: str) -> bool:
         try:
-            return applies(marker, self._target.platform, self._target.python)
+            return applies(marker, self._target.recipe.platform, self._target.python)
         except (ValueError, UndefinedEnvironmentName, RecursionError) as e:
             problem = f"{where}: the marker cannot be evaluated: {str(marker)[:200]!r}"
             raise LockError(problem, f"correct it: {e}") from None

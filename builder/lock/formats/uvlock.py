@@ -46,8 +46,8 @@ def read_uv(path: Path, target: LockTarget) -> ForeignLock:
     data = read_toml(path)
     named, extras = _groups(_project(path))
     offered = sorted({MAIN, *named, *extras})
-    check_groups(path, target.groups, offered)
-    chosen = list(dict.fromkeys(target.groups)) or [MAIN]
+    check_groups(path, target.recipe.groups, offered)
+    chosen = list(dict.fromkeys(target.recipe.groups)) or [MAIN]
     pins = read_pins(path, _exported(path, chosen, named, extras), target).found
     return ForeignLock(
         "uv",
@@ -110,8 +110,8 @@ class _UvFiles:
 
     def __init__(self, path: Path, target: LockTarget, data: Mapping[str, Any]) -> None:
         self._where = str(path)
-        self._maker = PackageMaker(path, target.platform)
-        self._platform = target.platform
+        self._maker = PackageMaker(path, target.recipe.platform)
+        self._platform = target.recipe.platform
         self._tags = target.tags
         self._entries: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         for entry in data.get("package", []):

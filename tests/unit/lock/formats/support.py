@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from builder.config.recipe import Recipe
 from builder.lock.formats import ForeignLock, LockTarget, read_foreign
 
 A, B, C, D = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
@@ -24,7 +25,10 @@ def read(
     glibc: int = 28,
 ) -> ForeignLock:
     """The lock as builder reads it for a machine like RHEL 8."""
-    return read_foreign(path, LockTarget(platform, python or "", glibc, groups, environment))
+    values = {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "root": path.parent}
+    values |= {"platform": platform, "groups": tuple(groups), "lock_environment": environment}
+    values["virtual_packages"] = {"__glibc": f"2.{glibc}"}
+    return read_foreign(path, LockTarget(Recipe.model_validate(values), python or ""))
 
 
 def written(folder: Path, name: str, text: str) -> Path:
