@@ -13,10 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder.config.recipe import Recipe
 from builder.errors import HashMismatch
 from builder.fetch.failure import NotAvailable, first_line, not_found
 from builder.fetch.places import LocalFile, Places, Url
 from builder.fetch.verify import Verifier
+from builder.lock.environment import find_links
+from builder.lock.urls import url_variables
 from builder.model import Fetched, LockedPackage
 from builder.net.urlvariables import NO_VARIABLES, UrlVariables
 from builder.parallel import in_parallel
@@ -69,6 +72,15 @@ def fetch_packages(
     log.info("packages: %d are here, %d are downloaded", len(local) - len(missing), len(missing))
     downloaded = iter(fetcher.download(missing, jobs))
     return [fetched or next(downloaded) for fetched in local]
+
+
+def fetch_for(recipe: Recipe, packages: Sequence[LockedPackage], work: Workspace) -> list[Fetched]:
+    """Return archives for a target, also from the find-links of its recipe and environment.
+
+    URLs get the variables that these files name. Raises as :func:`fetch_packages`.
+    """
+    links, variables = find_links(recipe), url_variables(recipe)
+    return fetch_packages(packages, work, find_links=links, variables=variables)
 
 
 class _Fetcher:

@@ -93,9 +93,7 @@ def found_packages(request: LockRequest, path: Path, solver: Solver) -> Iterator
 def _stored(request: LockRequest, file: Path, options: str) -> Lock | None:
     """Return the lock, without its base, that an earlier command solved; None if there is none."""
     lock, recipe = earlier_lock(file), request.recipe
-    if lock is None or lock.record.asked != options:
-        return None
-    if stale_reasons(recipe, lock):
+    if lock is None or lock.record.asked != options or stale_reasons(recipe, lock):
         return None
     request.reporter.note(f"{recipe.name}: continuing from {file}; remove it to solve again")
     return replace(lock, record=replace(lock.record, asked=""))

@@ -19,12 +19,12 @@ from builder.config.wheelbuild import WheelBuild
 from builder.engines.base import BuildRequest
 from builder.engines.layered import Layered
 from builder.errors import FetchError, WheelError
-from builder.fetch.packages import fetch_packages
+from builder.fetch.packages import fetch_for
 from builder.layers.cache import cache_key
-from builder.lock.environment import find_links, recipe_environment
-from builder.lock.inputs import cutoff
+from builder.lock.environment import recipe_environment
 from builder.lock.markers import unfulfilled
 from builder.lock.request import BuiltWheel, SolveRequest
+from builder.lock.solve import Cutoffs
 from builder.lock.sourcerecords import locked_url
 from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import SourceSpec, spec_of
@@ -40,7 +40,7 @@ from builder.steps.recipe import check_processor
 from builder.store.records import read_record, write_record
 from builder.wheels.backend import project_name, read_backend, read_scm
 from builder.wheels.check import check_wheel
-from builder.wheels.requirements import fetch_requirements, fetch_uv, resolve_requirements
+from builder.wheels.requirements import fetch_uv, resolve_requirements
 from builder.wheels.run import NeedsMore, WheelJob, built
 from builder.workspace import Workspace
 
@@ -192,7 +192,7 @@ class ImageWheelBuilder:
                 tree.path.relative_to(tree.root).as_posix(),
                 backend,
                 requires,
-                fetch_requirements(wheels, self._request, self.work.store),
+                fetch_for(self.recipe, wheels, self.work),
                 options,
                 f"{self.recipe.conda.prefix}/bin/python",
                 self._uv(seen),
@@ -294,7 +294,7 @@ class ImageWheelBuilder:
         """Return uv for the processor of the image."""
         if emulation(self.recipe.architecture) is None:
             return Path(uv_program())
-        return fetch_uv(packages, self._request, self.work.store)
+        return fetch_uv(packages, self._request, self.work)
 
     # the cache
 
@@ -340,8 +340,7 @@ class ImageWheelBuilder:
         if previous is None:
             return None
         try:
-            places = find_links(self.recipe)
-            [fetched] = fetch_packages([previous], self.work.quiet(), find_links=places)
+            [fetched] = fetch_for(self.recipe, [previous], self.work.quiet())
         except FetchError:
             return None
         return self._from_record(self._stored(fetched), pinned)
@@ -370,8 +369,7 @@ class ImageWheelBuilder:
     def _request(self) -> SolveRequest:
         recipe = self.recipe
         environment = recipe_environment(recipe)
-        own = cutoff(recipe.pip.exclude_newer, f"{recipe.source}: pip")
-        newest = cutoff(self.exclude_newer, "--exclude-newer") or own
+        newest = Cutoffs.of(recipe, self.exclude_newer).pip
         return SolveRequest(
             recipe, environment, self.work.settings, newest=newest, reporter=self.work.reporter
         )

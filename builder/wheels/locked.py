@@ -8,8 +8,7 @@ from pathlib import Path
 
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.errors import ConfigError, FetchError
-from builder.fetch.packages import fetch_packages
-from builder.lock.environment import find_links
+from builder.fetch.packages import fetch_for
 from builder.model import Lock, LockedPackage
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
@@ -88,7 +87,7 @@ def build_missing_wheels(
         if package.source is None or work.store.get(package.key) is not None:
             continue
         with contextlib.suppress(FetchError):
-            fetch_packages([package], work.quiet(), find_links=find_links(recipe))
+            fetch_for(recipe, [package], work.quiet())
             continue
         from builder.wheels.builder import ImageWheelBuilder  # slow, and nearly always not needed
 

@@ -13,14 +13,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from builder.errors import SolveError, WheelError
-from builder.fetch.packages import fetch_packages
-from builder.lock.environment import find_links
+from builder.fetch.packages import fetch_for
 from builder.lock.pip import solve_pip
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Spec
-from builder.lock.urls import url_variables
-from builder.model import Fetched, LockedPackage
-from builder.store.blobs import Store
+from builder.model import LockedPackage
 from builder.store.files import write_atomic
 from builder.workspace import Workspace
 
@@ -69,7 +66,7 @@ def resolve_requirements(
         ) from None
 
 
-def fetch_uv(packages: Sequence[LockedPackage], request: SolveRequest, store: Store) -> Path:
+def fetch_uv(packages: Sequence[LockedPackage], request: SolveRequest, work: Workspace) -> Path:
     """Return uv for the platform of the target, from its wheel.
 
     Raises:
@@ -79,28 +76,12 @@ def fetch_uv(packages: Sequence[LockedPackage], request: SolveRequest, store: St
     from importlib.metadata import version
 
     own = version("uv")
-    program = store.folders.tools / f"uv-{own}-{request.recipe.architecture}"
+    program = work.store.folders.tools / f"uv-{own}-{request.recipe.architecture}"
     if not program.exists():
         asked = replace(request, newest=None)
         wheels = resolve_requirements([f"uv=={own}"], "uv", packages, asked, isolated=True)
-        [fetched] = fetch_requirements(wheels, request, store)
+        [fetched] = fetch_for(request.recipe, wheels, work)
         with zipfile.ZipFile(fetched.path) as archive:
             data = archive.read(f"uv-{own}.data/scripts/uv")
         write_atomic(program, data, mode=0o755, durable=True)
     return program
-
-
-def fetch_requirements(
-    wheels: Sequence[LockedPackage], request: SolveRequest, store: Store
-) -> list[Fetched]:
-    """Return the files of :func:`resolve_requirements`.
-
-    Raises:
-        FetchError, SpaceError: a download failed.
-    """
-    return fetch_packages(
-        wheels,
-        Workspace(request.settings, store, request.reporter),
-        find_links=find_links(request.recipe),
-        variables=url_variables(request.recipe),
-    )
