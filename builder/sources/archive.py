@@ -138,17 +138,13 @@ def unpack_archive(path: Path, filename: str, folder: Path) -> None:
 def _unpack_zip(path: Path, target: Target) -> None:
     """Unpack a zip; what would be a symlink becomes a file with its text."""
     with zipfile.ZipFile(path) as archive:
-        for number, member in enumerate(archive.infolist(), 1):
-            if number > MAX_MEMBERS:
-                raise ValueError(f"more than {MAX_MEMBERS} members")
+        for member in archive.infolist():
             if member.is_dir():
                 target.add_folder(_clean(member.filename))
                 continue
             with archive.open(member) as stream:
-                executable = bool(member.external_attr >> 16 & 0o100)
-                target.add_file(
-                    _clean(member.filename), member.file_size, stream, executable=executable
-                )
+                name, executable = _clean(member.filename), bool(member.external_attr >> 16 & 0o100)
+                target.add_file(name, member.file_size, stream, executable=executable)
 
 
 def _unpack_tar(reader: TarReader, target: Target) -> None:

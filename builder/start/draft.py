@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,8 +45,17 @@ class Draft:
 
     @property
     def script(self) -> str:
-        """The Python file below :data:`APP` that the image runs; may be empty."""
-        return only_script(self.files)
+        """The Python file below :data:`APP` that the image runs: the only one or only usual name.
+
+        Empty if there are several.
+        """
+        targets = [target.removeprefix(f"{APP}/") for _, target in self.files]
+        scripts = [target for target in targets if target.endswith(".py")]
+        usual = [name for name in scripts if name in _USUAL_SCRIPTS]
+        for found in (scripts, usual):
+            if len(found) == 1 and "/" not in found[0]:
+                return found[0]
+        return ""
 
     def data(self) -> dict[str, Any]:
         """Return the keys of the recipe, in the order in which they are written."""
@@ -82,16 +90,3 @@ def target_name(text: str) -> str:
     """Return a valid name of a target that is like ``text``: ``My Model`` becomes ``my-model``."""
     name = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")
     return name or "image"
-
-
-def only_script(files: Sequence[tuple[str, str]]) -> str:
-    """Return the Python file that the image runs, the only one or the only usual name.
-
-    It is relative to :data:`APP`; empty if there are several.
-    """
-    scripts = [target.removeprefix(f"{APP}/") for _, target in files if target.endswith(".py")]
-    usual = [name for name in scripts if name in _USUAL_SCRIPTS]
-    for found in (scripts, usual):
-        if len(found) == 1 and "/" not in found[0]:
-            return found[0]
-    return ""

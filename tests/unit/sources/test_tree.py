@@ -6,6 +6,7 @@ import hashlib
 import io
 import tarfile
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,8 +130,14 @@ def test_hostile_archives(tmp_path: Path, data: bytes, message: str, opened: Ope
     assert caught.value.hint and not list(tmp_path.rglob("escaped"))
 
 
-def test_bounds(opened: Open, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = server.put("/t.tar.gz", tar({"a": b"", "b": b"", "c": b""}))
+@pytest.mark.parametrize("packed", [tar, zipped])
+def test_bounds(
+    packed: Callable[[dict[str, bytes]], bytes],
+    opened: Open,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = server.put("/t.tar.gz", packed({"a": b"", "b": b"", "c": b""}))
     monkeypatch.setattr(target, "MAX_MEMBERS", 2)
     with pytest.raises(FetchError, match="more than 2 files"), opened(archive(url)):
         pass

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import load_recipe
-from builder.start.draft import Draft, only_script, target_name
+from builder.start.draft import Draft, target_name
 from builder.start.text import recipe_text
 
 FULL = Draft(
@@ -57,4 +57,5 @@ def test_file_and_memory(tmp_path: Path, draft: Draft) -> None:
 )
 def test_only_script(sources: list[str], script: str) -> None:
     """The image runs a script if it is clear which one."""
-    assert only_script([(source, f"/app/{source}") for source in sources]) == script
+    files = tuple((source, f"/app/{source}") for source in sources)
+    assert Draft("t", "environment.yml", files=files).script == script
