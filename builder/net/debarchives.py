@@ -28,37 +28,28 @@ class _DebianArchive:
     """The archive as it was at ``{time}``."""
 
 
-_DEBIAN = "deb.debian.org/debian"
-_SECURITY = ("deb.debian.org/debian-security", "security.debian.org/debian-security")
-_UBUNTU_SNAPSHOT = "https://snapshot.ubuntu.com/ubuntu/{time}"
+def _both(*names: str) -> tuple[str, ...]:
+    """Return the addresses of names without and with TLS."""
+    return tuple(f"{scheme}://{name}" for name in names for scheme in ("http", "https"))
+
+
+_SUITES = ("", "-updates", "-backports")
+_OLD = "https://snapshot.debian.org/archive"
+_OLD_UBUNTU = "https://snapshot.ubuntu.com/ubuntu/{time}"
 #: By ID of os-release(5).
 _ARCHIVES = {
     "debian": (
+        _DebianArchive(_both("deb.debian.org/debian"), _SUITES, _OLD + "/debian/{time}"),
         _DebianArchive(
-            (f"http://{_DEBIAN}", f"https://{_DEBIAN}"),
-            ("", "-updates", "-backports"),
-            "https://snapshot.debian.org/archive/debian/{time}",
-        ),
-        _DebianArchive(
-            tuple(f"{scheme}://{address}" for address in _SECURITY for scheme in ("http", "https")),
+            _both("deb.debian.org/debian-security", "security.debian.org/debian-security"),
             ("-security", "/updates"),
-            "https://snapshot.debian.org/archive/debian-security/{time}",
+            _OLD + "/debian-security/{time}",
         ),
     ),
     "ubuntu": (
-        _DebianArchive(
-            ("http://archive.ubuntu.com/ubuntu", "https://archive.ubuntu.com/ubuntu"),
-            ("", "-updates", "-backports"),
-            _UBUNTU_SNAPSHOT,
-        ),
-        _DebianArchive(
-            ("http://security.ubuntu.com/ubuntu", "https://security.ubuntu.com/ubuntu"),
-            ("-security",),
-            _UBUNTU_SNAPSHOT,
-        ),
-        _DebianArchive(
-            ("http://ports.ubuntu.com/ubuntu-ports",), ("", "-updates", "-backports", "-security")
-        ),
+        _DebianArchive(_both("archive.ubuntu.com/ubuntu"), _SUITES, _OLD_UBUNTU),
+        _DebianArchive(_both("security.ubuntu.com/ubuntu"), ("-security",), _OLD_UBUNTU),
+        _DebianArchive(("http://ports.ubuntu.com/ubuntu-ports",), (*_SUITES, "-security")),
     ),
 }
 
