@@ -39,11 +39,11 @@ def chosen_groups(recipe: Recipe, lock: Lock) -> Lock:
     if is_own(lock):
         return lock
     here = [package for package in lock.packages if package.platform == recipe.platform]
-    chosen = _with_needed(here, _groups(recipe, here, lock))
-    main = tuple(replace(package, category=MAIN) for package in _distinct(chosen))
+    needed = _with_needed(here, _groups(recipe, here, lock))
+    chosen = {_key(package): package for package in needed}  # one of two groups is there twice
+    main = tuple(replace(package, category=MAIN) for package in chosen.values())
     others = tuple(package for package in lock.packages if package.platform != recipe.platform)
-    taken = {_key(package) for package in main}
-    rest = {package.category for package in here if _key(package) not in taken}
+    rest = {package.category for package in here if _key(package) not in chosen}
     record = replace(lock.record, left_out=left_out_line(recipe.groups, rest))
     return replace(lock, packages=(*main, *others), record=record)
 
@@ -102,11 +102,6 @@ def _with_needed(packages: Sequence[LockedPackage], groups: Sequence[str]) -> li
                     found.add(id(needed))
                     waiting.append(needed)
     return [package for package in packages if id(package) in found]
-
-
-def _distinct(packages: Iterable[LockedPackage]) -> list[LockedPackage]:
-    """Return the packages without repetitions: one of two groups is in the lock twice."""
-    return list({_key(package): package for package in packages}.values())
 
 
 def _key(package: LockedPackage) -> tuple[str, str]:

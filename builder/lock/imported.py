@@ -93,7 +93,7 @@ def import_lock(request: LockRequest) -> Lock:
     lock = finish_lock(request, [*packages, *added], found_in, path, record)
     if lacking := missing(recipe, lock):
         raise LockError("\n".join(lacking), f"lock it with the tool that wrote {path.name}")
-    for note in _notes(foreign, len(packages), added, found_in):
+    for note in _notes(path, foreign, lock, added):
         request.reporter.note(f"{recipe.name}: {note}")
     return lock
 
@@ -322,13 +322,14 @@ def _refuse_duplicates(
 
 
 def _notes(
-    foreign: ForeignLock, number: int, added: Sequence[LockedPackage], found_in: Sequence[str]
+    path: Path, foreign: ForeignLock, lock: Lock, added: Sequence[LockedPackage]
 ) -> Iterator[str]:
     """Yield notes on what was imported and added."""
     for option in foreign.index_options:  # which is not one of the project's
-        yield f"{foreign.path.name} chooses where packages are from: {redact(option)}"
-    yield f"{number} packages imported from {foreign.path.name}, {foreign.tool}"
+        yield f"{path.name} chooses where packages are from: {redact(option)}"
+    number = len(lock.packages) - len(added)
+    yield f"{number} packages imported from {path.name}, {foreign.tool}"
     for package in added:
         if package.name == "python":
             more = f" and {len(added) - 1} more conda packages" if len(added) > 1 else ""
-            yield f"added python {package.version}{more} from {', '.join(found_in) or 'the base'}"
+            yield f"added python {package.version}{more} from {', '.join(lock.channels) or 'the base'}"

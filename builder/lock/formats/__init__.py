@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from builder.errors import LockError
-from builder.lock.formats.common import read_text, read_toml, refuse_groups
+from builder.lock.formats.common import check_groups, read_text, read_toml
 from builder.lock.formats.explicit import read_explicit
 from builder.lock.formats.foreign import ForeignLock, LockTarget
 from builder.lock.formats.pixi import read_pixi
@@ -75,5 +75,5 @@ def read_foreign(path: Path, target: LockTarget) -> ForeignLock:
             hint = "name it NAME.yml: a lock of conda-lock is used as it is"
         raise LockError(f"{path}: not a lock file that builder reads under this name", hint)
     if found in _WITH_PYTHON:
-        refuse_groups(path, target.recipe.groups, "this format", _GROUPS_HINT)
+        check_groups(path, target.recipe.groups, hint=_GROUPS_HINT)
     return _READERS[found](path, target)

@@ -70,19 +70,21 @@ def read_yaml(path: Path) -> Any:
         raise LockError(not_yaml(path, e, text).message, RESTORE) from None
 
 
-def check_groups(path: Path, groups: Sequence[str], known: Sequence[str]) -> None:
-    """Raise LockError unless a lock has all of these groups and extras."""
+def check_groups(
+    path: Path, groups: Sequence[str], known: Sequence[str] = (MAIN,), hint: str = ""
+) -> None:
+    """Raise LockError unless a lock has all of these groups and extras.
+
+    Args:
+        path: the lock.
+        groups: those of the recipe.
+        known: those of the lock; a format without groups has :data:`MAIN` alone.
+        hint: for such a format; empty: the known ones.
+    """
     for group in groups:
         if group not in known:
-            hint = choices(group, known)
-            raise LockError(f"{path}: there is no group or extra {group!r}", hint)
-
-
-def refuse_groups(path: Path, groups: Sequence[str], what: str, hint: str) -> None:
-    """Raise LockError if a recipe names groups for a lock without groups."""
-    for group in groups:
-        if group != MAIN:
-            raise LockError(f"{path}: {what} has no group {group!r}", hint)
+            problem = f"{path}: there is no group or extra {group!r}"
+            raise LockError(problem, hint or choices(group, known))
 
 
 class PackageMaker:

@@ -43,7 +43,7 @@ def read_explicit(path: Path, target: LockTarget) -> ForeignLock:
             f"write one for this platform: conda-lock render -k explicit -p {target.recipe.platform}",
         )
     channels = dict.fromkeys(package.url.rsplit("/", 2)[0] for package in packages.values())
-    return ForeignLock("explicit", path, tuple(packages.values()), channels=tuple(channels))
+    return ForeignLock("explicit", tuple(packages.values()), channels=tuple(channels))
 
 
 def _package(line: str, here: str, platform: str) -> LockedPackage:

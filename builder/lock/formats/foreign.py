@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from packaging.tags import Tag
 
@@ -39,7 +38,6 @@ class ForeignLock:
     """The part of a foreign lock that is for one platform, one Python and the chosen groups."""
 
     format: Format
-    path: Path
     found: tuple[Found, ...] = ()
     index_options: tuple[str, ...] = ()
     """``--index-url URL`` and the like, in the file's order (requirements files only)."""

@@ -46,7 +46,6 @@ def read_pixi(path: Path, target: LockTarget) -> ForeignLock:
     reader = _PixiReader(path, target.recipe.platform, name)
     return ForeignLock(
         "pixi",
-        path,
         tuple(map(reader.read, chosen.packages(platform) or [])),
         channels=tuple(str(channel).rstrip("/") for channel in chosen.channels()),
     )

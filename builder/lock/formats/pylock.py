@@ -48,7 +48,6 @@ def read_pylock(path: Path, target: LockTarget) -> ForeignLock:
     reader = _PylockReader(path, target.recipe.platform)
     return ForeignLock(
         "pylock",
-        path,
         tuple(reader.read(*pair) for pair in _selected(path, lock, target, chosen)),
         omitted=tuple(sorted(other.difference(chosen))),
     )

@@ -10,7 +10,7 @@ from packaging.markers import Marker, UndefinedEnvironmentName
 from packaging.requirements import Requirement
 
 from builder.errors import ConfigError, LockError
-from builder.lock.formats.common import PackageMaker, read_text, refuse_groups
+from builder.lock.formats.common import PackageMaker, check_groups, read_text
 from builder.lock.formats.foreign import ForeignLock, Found, LockTarget
 from builder.lock.markers import applies
 from builder.lock.pipsection import PipSection, requirement_lines
@@ -26,8 +26,7 @@ def read_requirements(path: Path, target: LockTarget) -> ForeignLock:
     Raises:
         LockError: as :func:`read_pins`; also for a group.
     """
-    hint = "name one file for each set of packages"
-    refuse_groups(path, target.recipe.groups, "a requirements file", hint)
+    check_groups(path, target.recipe.groups, hint="name one file for each set of packages")
     return read_pins(path, read_text(path), target)
 
 
@@ -56,7 +55,7 @@ def read_pins(path: Path, text: str, target: LockTarget) -> ForeignLock:
     options += [f"--extra-index-url {url}" for url in section.extra_indexes]
     options += [f"--find-links {link}" for link in section.links]
     kept = tuple(item for item in found if item is not None)
-    return ForeignLock("requirements", path, kept, index_options=tuple(dict.fromkeys(options)))
+    return ForeignLock("requirements", kept, index_options=tuple(dict.fromkeys(options)))
 
 
 class _RequirementsReader:

@@ -51,7 +51,6 @@ def read_uv(path: Path, target: LockTarget) -> ForeignLock:
     pins = read_pins(path, _exported(path, chosen, named, extras), target).found
     return ForeignLock(
         "uv",
-        path,
         tuple(map(_UvFiles(path, target, data).find, pins)),
         omitted=tuple(name for name in offered if name not in chosen),
     )
