@@ -146,6 +146,5 @@ class Target:
 def only_folder(folder: Path) -> Path:
     """Return the one folder in a folder, as most archives have it; else the folder itself."""
     found = list(folder.iterdir())
-    return (
-        found[0] if len(found) == 1 and found[0].is_dir() and not found[0].is_symlink() else folder
-    )
+    is_only = len(found) == 1 and found[0].is_dir() and not found[0].is_symlink()
+    return found[0] if is_only else folder

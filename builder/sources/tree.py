@@ -178,15 +178,9 @@ def _package(opening: _Opening, folder: Path) -> Path:
         )
     if is_project(path):
         return path
-    found = sorted(
-        str(file.parent.relative_to(folder))
-        for name in PROJECT_FILES
-        for file in folder.glob(f"*/{name}")
-    )
+    files = sorted(file for name in PROJECT_FILES for file in folder.glob(f"*/{name}"))
     where = f" in {spec.subdirectory}" if spec.subdirectory else ""
-    hint = (
-        f"name the package's folder: #subdirectory={found[0]}"
-        if found
-        else ("name a repository or an archive of a Python package")
-    )
+    hint = "name a repository or an archive of a Python package"
+    if files:
+        hint = f"name the package's folder: #subdirectory={files[0].parent.name}"
     raise ConfigError(f"{opening.shown}: neither pyproject.toml nor setup.py{where}", hint)

@@ -130,9 +130,8 @@ def _scm(data: dict[str, Any]) -> Scm | None:
         return None
     tools = data.get("tool", {})
     hatch = tools.get("hatch", {}).get("version", {})
-    table = (
-        tools.get("setuptools_scm") or tools.get("vcs-versioning") or hatch.get("raw-options", {})
-    )
+    own = tools.get("setuptools_scm") or tools.get("vcs-versioning")
+    table = own or hatch.get("raw-options", {})
     fallback = hatch.get("fallback-version") or table.get("fallback_version") or "0.0"
     untagged = table.get("tag", {}).get("prefix", "") + fallback
     searches = bool(table.get("search_parent_directories"))
@@ -141,11 +140,8 @@ def _scm(data: dict[str, Any]) -> Scm | None:
 
 def _describe_command(table: dict[str, Any]) -> tuple[str, ...]:
     """Return the command that a project's settings name, or that of the tools."""
-    own = (
-        table.get("scm", {})
-        .get("git", {})
-        .get("describe_command", table.get("git_describe_command"))
-    )
+    git = table.get("scm", {}).get("git", {})
+    own = git.get("describe_command", table.get("git_describe_command"))
     if own is not None:
         return tuple(shlex.split(own) if isinstance(own, str) else map(str, own))
     tag = table.get("tag", {})
