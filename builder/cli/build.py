@@ -370,7 +370,6 @@ def _job_script(context: Context, recipe: Recipe, options: Command) -> str:
     """
     from builder.engines.prepare import download_inputs
     from builder.site.build_jobs import build_script
-    from builder.site.request import JobRequest
 
     asked = options.job
     assert asked is not None
