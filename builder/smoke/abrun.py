@@ -26,14 +26,14 @@ from builder.smoke.ab import ROUND
 from builder.smoke.evidence import ran_digest
 from builder.smoke.options import START_S, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report
-from builder.smoke.run import SmokeReport, benchmark_command, smoke
+from builder.smoke.run import SmokeReport, benchmark_command, complete, smoke
 from builder.smoke.schema import could_not_run
 from builder.smoke.slurm import (
     MARGIN_S,
     REPORT,
     collect_report,
-    graded,
     job_request,
+    job_runner,
     require_slurm,
     run_script,
     with_sif_hash,
@@ -201,7 +201,7 @@ def ab_on_slurm(
         SpaceError: there is no space for a report.
     """
     require_slurm(recipe)
-    runs = list(_runs(rounds))
+    runs, runner = list(_runs(rounds)), job_runner(recipe)
     done: list[SmokeReport] = []
     with temporary_folder(folder, 0o755) as work:
         script = _write_job(sides, recipe, work, slurm, options, runs)
@@ -210,7 +210,7 @@ def ab_on_slurm(
             side, output = sides[run.side], folder / f"job-{number}-{run.folder}.out"
             report = collect_report(recipe, work / run.folder, number, state, output)
             report = _checked(report, side, recipe, work / run.folder)
-            report, runner = graded(report, recipe, side.digest, slurm, options, side.lock)
+            report = complete(report, recipe, side.digest, runner, options, side.lock, slurm.nodes)
             verdict, seconds = str(report["verdict"]), float(report["duration_s"])
             path = store_report(report, folder) if verdict != "error" else None
             done.append(SmokeReport(verdict, report, runner, side.digest, seconds, path))

@@ -93,7 +93,7 @@ def smoke(
     report, runner = _run_benchmark(image, recipe, work, options)
     if report["verdict"] != "error" and (seen := _replaced(image, work.store)):
         report = could_not_run(recipe, "image", seen, f"test it again: builder smoke {recipe.name}")
-    report = complete(report, recipe, image.digest, runner, devices=options.devices, lock=lock)
+    report = complete(report, recipe, image.digest, runner, options, lock)
     duration = round(time.monotonic() - started, 3)
     path = store_report(report, folder / recipe.name) if folder is not None else None
     return SmokeReport(report["verdict"], report, runner, image.digest, duration, path)
@@ -194,9 +194,9 @@ def complete(
     recipe: Recipe,
     digest: str,
     runner: str,
-    *,
-    devices: int | None = None,
-    lock: Lock | None = None,
+    options: SmokeOptions,
+    lock: Lock | None,
+    nodes: int = 1,
 ) -> Report:
     """Return a copy of the benchmark's report with its grade and the image.
 
@@ -205,8 +205,9 @@ def complete(
         recipe: the recipe of the image.
         digest: the digest of the image; empty: not known.
         runner: what ran the image.
-        devices: the number of GPUs that must be present, on all nodes together; None: any.
-        lock: the lock of the image.
+        options: how the benchmark ran; ``devices`` must be present on each node.
+        lock: the lock of the image, if it is known.
+        nodes: the number of nodes on which it ran.
     """
     image: dict[str, Any] = {"target": recipe.name, "runner": runner}
     if digest:
@@ -218,6 +219,7 @@ def complete(
         image["packages"] = packages_of_lock(lock, recipe.platform)
     report = {**report, "image": image}
     if report["verdict"] != "error":
+        devices = None if options.devices is None else options.devices * nodes
         expected = Expected(recipe.gpu.vendor, recipe.gpu.architectures, devices)
         report = grade(report, references(), expected)
     log.info("smoke test of %s by %s: %s", recipe.name, runner, report["verdict"])

@@ -13,7 +13,6 @@ from pathlib import Path
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
 from builder.errors import UsageError
-from builder.model import Lock
 from builder.progress import QUIET, Reporter, working
 from builder.site.images import digest_reference
 from builder.site.job import BatchJob
@@ -85,32 +84,15 @@ def smoke_on_slurm(
         advice = f"test it on a node: builder smoke {recipe.name}"
         report = could_not_run(recipe, "image", problem, advice)
     digest, lock = (ran, None) if is_other else (result.digest, result.lock)
-    report, runner = graded(report, recipe, digest, slurm, options, lock)
+    runner = job_runner(recipe)
+    report = complete(report, recipe, digest, runner, options, lock, slurm.nodes)
     path, seconds = store_report(report, folder), round(time.monotonic() - started, 3)
     return SmokeReport(report["verdict"], report, runner, digest, seconds, path)
 
 
-def graded(
-    report: Report,
-    recipe: Recipe,
-    digest: str,
-    slurm: SlurmOptions,
-    options: SmokeOptions,
-    lock: Lock | None,
-) -> tuple[Report, str]:
-    """Return the report of a job with its grade, and what ran it.
-
-    Args:
-        report: what the benchmark reported.
-        recipe: the target's recipe.
-        digest: of the image that the job ran.
-        slurm: the size of the job.
-        options: how the benchmark ran.
-        lock: the lock of the image, if it is known.
-    """
-    runner = f"slurm ({recipe.site.runtime.kind})"
-    devices = options.devices * slurm.nodes if options.devices is not None else None
-    return complete(report, recipe, digest, runner, devices=devices, lock=lock), runner
+def job_runner(recipe: Recipe) -> str:
+    """Return the name of what runs the image in a job, for reports."""
+    return f"slurm ({recipe.site.runtime.kind})"
 
 
 def require_slurm(recipe: Recipe) -> None:

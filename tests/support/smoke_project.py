@@ -87,9 +87,7 @@ class SmokeProject:
                 return run_smoke(project, result, options, job)
             self.asked.append(options)
             answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-            whole = complete(
-                answer, result.recipe, result.digest, "docker", devices=options.devices, lock=result.lock
-            )
+            whole = complete(answer, result.recipe, result.digest, "docker", options, result.lock)
             path = store_report(whole, project.reports / result.recipe.name)
             return SmokeReport(whole["verdict"], whole, "docker", result.digest, 41.5, path)
 
