@@ -96,7 +96,7 @@ def smoke(
     recipe = context.project.one_recipe(target)
     request = SmokeRequest(options, slurm, compare or "", origin_annotations(*origin))
     if pair or rounds:
-        _compare(context, recipe, _checked_pair(pair, request, image), rounds, request)
+        _compare(context, recipe, pair, rounds, request, image)
         return
     test = smoke_target(context.project, recipe, request)
     if test.run.verdict == "none":
@@ -143,28 +143,26 @@ def _print_untested(context: Context, run: SmokeReport) -> None:
     )
 
 
-def _checked_pair(
-    pair: tuple[str, str] | None, request: SmokeRequest, image: str
-) -> tuple[str, str]:
-    """Return the value of ``--ab``. Raise UsageError if the options contradict each other."""
+def _compare(
+    context: Context,
+    recipe: Recipe,
+    pair: tuple[str, str] | None,
+    rounds: int | None,
+    request: SmokeRequest,
+    image: str,
+) -> None:
+    """Compare two images, print the result, and end the command with its exit code.
+
+    Raises:
+        UsageError: the options contradict each other.
+    """
+    from builder.launch.pair import compare_pair
+    from builder.smoke.table import render, render_ab
+
     if pair is None:
         raise UsageError("--rounds requires --ab", "add --ab OLD NEW")
     others = {"--compare": request.compare, "--image": image}
     refuse(others, "{} cannot be combined with --ab", "leave out one of them")
-    return pair
-
-
-def _compare(
-    context: Context,
-    recipe: Recipe,
-    pair: tuple[str, str],
-    rounds: int | None,
-    request: SmokeRequest,
-) -> None:
-    """Compare two images, print the result, and end the command with its exit code."""
-    from builder.launch.pair import compare_pair
-    from builder.smoke.table import render, render_ab
-
     test = compare_pair(context.project, recipe, pair, request, rounds)
     if test.failed:
         context.output.table(render(test.failed[-1]))
