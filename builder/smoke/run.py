@@ -245,7 +245,8 @@ def interpret(done: Completed, recipe: Recipe) -> Report:
         return could_not_run(recipe, "watchdog", seen, "a GPU, driver or file system may hang")
     report = find_report(done.stdout)
     if report is None:
-        seen = f"no report; exit code {done.returncode}: {last_lines(done.stderr.strip() or done.stdout)}"
+        end = last_lines(done.stderr.strip() or done.stdout)
+        seen = f"no report; exit code {done.returncode}: {end}"
         advice = "check that the image's Python starts; "
         advice += "exit code 137 means killed, maybe out of memory"
         if done.returncode in _NOT_FOUND:
