@@ -155,8 +155,8 @@ class _Handler(SimpleHTTPRequestHandler):
         """Send the rest of a file, or that many bytes of it."""
         assert isinstance(self.server, FileServer)
         while chunk := file.read(_CHUNK if count is None else min(count, _CHUNK)):
+            self.server.counts.append(len(chunk))  # before the client has it, and asks for the sum
             self.wfile.write(chunk)
-            self.server.counts.append(len(chunk))
             if count is not None:
                 count -= len(chunk)
 
