@@ -58,7 +58,7 @@ class Credentials:
 ANONYMOUS = Credentials()
 
 
-def environment_credentials(environ: Mapping[str, str] | None = None) -> Credentials | None:
+def environment_credentials() -> Credentials | None:
     """Return the credentials in REGISTRY_USER and REGISTRY_PASSWORD; None when neither is set.
 
     They are sent to the registry that is published to or pulled from, which a recipe may name; with
@@ -67,17 +67,16 @@ def environment_credentials(environ: Mapping[str, str] | None = None) -> Credent
     Raises:
         RegistryError: only one of the two is set.
     """
-    env = os.environ if environ is None else environ
     names = ("REGISTRY_USER", "REGISTRY_PASSWORD")
-    missing = [name for name in names if not env.get(name)]
+    missing = [name for name in names if not os.environ.get(name)]
     if len(missing) == len(names):
         return None
     if missing:
         (present,) = (name for name in names if name not in missing)
         message = f"{present} is set but {missing[0]} is not"
         raise RegistryError(message, f"set {missing[0]} too, or unset {present}")
-    user, password = (env[name] for name in names)
-    host = env.get("REGISTRY_HOST", "")
+    user, password = (os.environ[name] for name in names)
+    host = os.environ.get("REGISTRY_HOST", "")
     return Credentials(user, password, source=" and ".join(names), host=host)
 
 
@@ -91,9 +90,7 @@ def ignore(message: str) -> None:
     """Drop a warning."""
 
 
-def find_credentials(
-    host: str, repository: str = "", environ: Mapping[str, str] | None = None, warn: Warn = ignore
-) -> Credentials:
+def find_credentials(host: str, repository: str = "", warn: Warn = ignore) -> Credentials:
     """Return the credentials in the auth files of podman and Docker; ANONYMOUS if there are none.
 
     The files are searched in the order of :func:`auth_files`. In each file: ``credHelpers``,
@@ -103,22 +100,20 @@ def find_credentials(
     Args:
         host: ``host[:port]``.
         repository: in that registry.
-        environ: default: this process's environment.
         warn: receives warnings.
 
     Raises:
         RegistryError: a file cannot be read or is damaged.
     """
-    env = os.environ if environ is None else environ
-    for path in auth_files(env):
-        found = _AuthFile(path, env, warn).find(host, repository)
+    for path in auth_files():
+        found = _AuthFile(path, warn).find(host, repository)
         if found is not None:
             log.info("credentials for %s: %s", host, found.source)
             return found
     return ANONYMOUS
 
 
-def auth_files(env: Mapping[str, str]) -> Iterator[Path]:
+def auth_files() -> Iterator[Path]:
     """Yield the auth files that exist, in the order in which they are searched.
 
     ``REGISTRY_AUTH_FILE`` alone when it is set; else ``$XDG_RUNTIME_DIR/containers/auth.json``,
@@ -127,6 +122,7 @@ def auth_files(env: Mapping[str, str]) -> Iterator[Path]:
     Raises:
         RegistryError: REGISTRY_AUTH_FILE names a file that does not exist.
     """
+    env = os.environ
     named = env.get("REGISTRY_AUTH_FILE")
     if named:
         if not Path(named).exists():
@@ -148,9 +144,8 @@ def auth_files(env: Mapping[str, str]) -> Iterator[Path]:
 class _AuthFile:
     """One ``auth.json`` or ``config.json``."""
 
-    def __init__(self, path: Path, env: Mapping[str, str], warn: Warn) -> None:
+    def __init__(self, path: Path, warn: Warn) -> None:
         self._path = path
-        self._env = env
         self._warn = warn
         self._data = self._read()
         self._auths = self._data.get("auths") or {}
@@ -162,7 +157,7 @@ class _AuthFile:
         """Return the credentials for a repository; None when the file has none."""
         helper = self._helper_of(host)
         if helper:
-            found = _ask_helper(helper, host, self._path, self._env, self._warn)
+            found = _ask_helper(helper, host, self._path, self._warn)
             if found:
                 return found
         entries = {_normal(key): (key, value) for key, value in self._auths.items()}
@@ -249,16 +244,13 @@ def _decode(auth: str, source: str) -> tuple[str, str]:
     return user, password.rstrip("\0")
 
 
-def _ask_helper(
-    helper: str, host: str, path: Path, env: Mapping[str, str], warn: Warn
-) -> Credentials | None:
+def _ask_helper(helper: str, host: str, path: Path, warn: Warn) -> Credentials | None:
     """Return the output of ``docker-credential-HELPER get``; None with a warning if it fails."""
     program = f"docker-credential-{helper}"
     key = (DOCKER_KEY if host in DOCKER_ALIASES else host).encode()
     try:
-        done = subprocess.run(
-            [program, "get"], input=key, capture_output=True, timeout=HELPER_TIMEOUT_S, env=env
-        )
+        command = [program, "get"]
+        done = subprocess.run(command, input=key, capture_output=True, timeout=HELPER_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as e:
         reason = e.strerror if isinstance(e, OSError) else f"no answer in {HELPER_TIMEOUT_S} s"
         warn(f"the credential helper {program} (named in {path}): {reason}; continuing without it")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -18,6 +20,7 @@ from builder.registry.credentials import (
     are_for,
     environment_credentials,
     find_credentials,
+    ignore,
 )
 from tests.support.fakeregistry import FakeRegistry, Reply
 from tests.support.reporters import Warnings
@@ -50,6 +53,20 @@ def env(home: Path, **more: str) -> dict[str, str]:
     return {"HOME": str(home), "PATH": f"{home}/bin:/usr/bin:/bin", **more}
 
 
+def environment(variables: Mapping[str, str]) -> Credentials | None:
+    """The credentials in these variables alone."""
+    with mock.patch.dict(os.environ, variables, clear=True):
+        return environment_credentials()
+
+
+def find(
+    host: str, repository: str, variables: Mapping[str, str], warn: Callable[[str], None] = ignore
+) -> Credentials:
+    """The credentials in the files of an environment."""
+    with mock.patch.dict(os.environ, variables, clear=True):
+        return find_credentials(host, repository, warn)
+
+
 def helper(home: Path, name: str, script: str) -> None:
     path = home / "bin" / f"docker-credential-{name}"
     path.parent.mkdir(exist_ok=True)
@@ -59,17 +76,17 @@ def helper(home: Path, name: str, script: str) -> None:
 
 def test_names_with_a_dollar() -> None:
     """The variables are taken literally, with $ as an ordinary character."""
-    found = environment_credentials({"REGISTRY_USER": ROBOT, "REGISTRY_PASSWORD": "$HOME:x"})
+    found = environment({"REGISTRY_USER": ROBOT, "REGISTRY_PASSWORD": "$HOME:x"})
     assert found is not None
     assert base64.b64decode(found.basic.removeprefix("Basic ")).decode() == f"{ROBOT}:$HOME:x"
-    assert environment_credentials({}) is None
+    assert environment({}) is None
 
 
 @pytest.mark.parametrize("name", ["REGISTRY_USER", "REGISTRY_PASSWORD"])
 def test_half_of_the_credentials(name: str) -> None:
     """One variable without the other is an error that does not show the value."""
     with pytest.raises(RegistryError, match=rf"{name} is set but REGISTRY_\w+ is not") as caught:
-        environment_credentials({name: "s3cret"})
+        environment({name: "s3cret"})
     assert "s3cret" not in str(caught.value)
 
 
@@ -84,13 +101,13 @@ def test_docker_config(home: Path, write: Callable[..., Path]) -> None:
         ".docker/config.json",
         {"auths": {"https://index.docker.io/v1/": auth("hub", "a:b"), "ghcr.io": auth("me", "token")}},
     )
-    hub = find_credentials("registry-1.docker.io", "library/debian", env(home))
+    hub = find("registry-1.docker.io", "library/debian", env(home))
     assert (hub.username, hub.password) == ("hub", "a:b")
-    assert find_credentials("docker.io", "", env(home)) == hub
-    assert find_credentials("ghcr.io", "o/n", env(home)).source == f"{path} (ghcr.io)"
-    assert find_credentials("elsewhere.example", "o/n", env(home)) == ANONYMOUS
+    assert find("docker.io", "", env(home)) == hub
+    assert find("ghcr.io", "o/n", env(home)).source == f"{path} (ghcr.io)"
+    assert find("elsewhere.example", "o/n", env(home)) == ANONYMOUS
     moved = write("other/config.json", {"auths": {"ghcr.io": auth("other", "x")}})
-    assert find_credentials("ghcr.io", "", env(home, DOCKER_CONFIG=str(moved.parent))).username == "other"
+    assert find("ghcr.io", "", env(home, DOCKER_CONFIG=str(moved.parent))).username == "other"
 
 
 def test_order_of_files_and_keys(home: Path, write: Callable[..., Path]) -> None:
@@ -110,22 +127,20 @@ def test_order_of_files_and_keys(home: Path, write: Callable[..., Path]) -> None
         },
     )
     where = env(home, XDG_RUNTIME_DIR=str(home / "run"))
-    assert find_credentials("quay.io", "org/n", where).username == "n"
-    assert find_credentials("quay.io", "org/name", where).username == "org"
-    assert find_credentials("quay.io", "organisation/n", where).username == "all"
-    assert find_credentials("only.example", "x", where).username == "docker", (
-        "what podman does not know, docker may"
-    )
+    assert find("quay.io", "org/n", where).username == "n"
+    assert find("quay.io", "org/name", where).username == "org"
+    assert find("quay.io", "organisation/n", where).username == "all"
+    assert find("only.example", "x", where).username == "docker", "what podman does not know, docker may"
 
 
 def test_registry_auth_file(home: Path, write: Callable[..., Path]) -> None:
     """REGISTRY_AUTH_FILE replaces all other files, and must exist."""
     write(".docker/config.json", {"auths": {"a.example": auth("docker", "x")}})
     named = write("named.json", {"auths": {"b.example": auth("named", "x")}})
-    assert find_credentials("b.example", "", env(home, REGISTRY_AUTH_FILE=str(named))).username == "named"
-    assert not find_credentials("a.example", "", env(home, REGISTRY_AUTH_FILE=str(named)))
+    assert find("b.example", "", env(home, REGISTRY_AUTH_FILE=str(named))).username == "named"
+    assert not find("a.example", "", env(home, REGISTRY_AUTH_FILE=str(named)))
     with pytest.raises(RegistryError, match="which does not exist"):
-        find_credentials("a.example", "", env(home, REGISTRY_AUTH_FILE=str(home / "gone")))
+        find("a.example", "", env(home, REGISTRY_AUTH_FILE=str(home / "gone")))
 
 
 def test_identity_token(home: Path, write: Callable[..., Path]) -> None:
@@ -134,7 +149,7 @@ def test_identity_token(home: Path, write: Callable[..., Path]) -> None:
         ".docker/config.json",
         {"auths": {"x.azurecr.io": {**auth("00000000", ""), "identitytoken": "refresh"}}},
     )
-    assert find_credentials("x.azurecr.io", "", env(home)).identity_token == "refresh"
+    assert find("x.azurecr.io", "", env(home)).identity_token == "refresh"
 
 
 def test_credential_helper(home: Path, write: Callable[..., Path]) -> None:
@@ -148,8 +163,8 @@ def test_credential_helper(home: Path, write: Callable[..., Path]) -> None:
         ".docker/config.json",
         {"auths": {"x.example": {}}, "credHelpers": {"x.example": "one"}, "credsStore": "all"},
     )
-    assert find_credentials("x.example", "a/b", env(home)).username == "u-x.example"
-    assert find_credentials("docker.io", "a/b", env(home)).username == "all-https://index.docker.io/v1/"
+    assert find("x.example", "a/b", env(home)).username == "u-x.example"
+    assert find("docker.io", "a/b", env(home)).username == "all-https://index.docker.io/v1/"
 
 
 @pytest.mark.parametrize(
@@ -167,7 +182,7 @@ def test_failing_helper(home: Path, write: Callable[..., Path], script: str | No
         helper(home, "h", script)
     write(".docker/config.json", {"auths": {"x.example": auth("file", "x")}, "credsStore": "h"})
     warnings: list[str] = []
-    assert find_credentials("x.example", "", env(home), warnings.append).username == "file"
+    assert find("x.example", "", env(home), warnings.append).username == "file"
     assert (message in warnings[0]) if message else not warnings
 
 
@@ -175,10 +190,10 @@ def test_loose_permissions(home: Path, write: Callable[..., Path]) -> None:
     """A file with passwords that others can read is a warning."""
     warnings: list[str] = []
     path = write(".docker/config.json", {"auths": {"x.example": auth("u", "s3cret")}}, mode=0o644)
-    find_credentials("x.example", "", env(home), warnings.append)
+    find("x.example", "", env(home), warnings.append)
     assert warnings == [f"{path} contains passwords and other users can read it: chmod 600 {path}"]
     path.chmod(0o600)
-    find_credentials("x.example", "", env(home), warnings.append)
+    find("x.example", "", env(home), warnings.append)
     assert len(warnings) == 1
 
 
@@ -196,7 +211,7 @@ def test_damaged_file(home: Path, write: Callable[..., Path], text: str, message
     """A damaged file is named, and nothing of it is shown."""
     path = write(".docker/config.json", text)
     with pytest.raises(RegistryError, match=message) as caught:
-        find_credentials("x.example", "", env(home))
+        find("x.example", "", env(home))
     assert (
         str(path) in str(caught.value)
         and "s3cret" not in str(caught.value)
@@ -218,7 +233,7 @@ def test_damaged_file(home: Path, write: Callable[..., Path], text: str, message
 def test_registry_host(named: str, host: str, sent: bool) -> None:
     """With REGISTRY_HOST the credentials are for that registry only."""
     variables = {"REGISTRY_USER": "u", "REGISTRY_PASSWORD": "s3cret", "REGISTRY_HOST": named}
-    found = environment_credentials(variables)
+    found = environment(variables)
     assert found is not None and are_for(found, host) is sent
 
 
