@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from builder.errors import LayerError
 from builder.layers.conda_info import PackageInfo, PathInfo, read_info
@@ -13,6 +13,7 @@ from builder.layers.entry import Entry, LinkContext
 from builder.layers.tar import is_safe
 from builder.layers.zips import fault
 from builder.model import BASE_PYTHON, Fetched, LockedPackage
+from builder.trees.member import ancestors
 
 _ENTRY_POINT = """\
 {shebang}
@@ -137,7 +138,7 @@ class CondaLayout:
 
     def _check_folders(self) -> None:
         for path in self.paths:
-            for folder in _parents(path):
+            for folder in ancestors(path):
                 info = self.paths.get(folder)
                 if info is not None and info.kind != "dir":
                     what = f"{info.path!r} is a {info.kind} and has files below it"
@@ -159,10 +160,3 @@ def _stem(package: LockedPackage, info: PackageInfo) -> str:
     if "/" in stem or not is_safe(stem):
         raise fault(package, f"its info/index.json has an unsafe name, version or build: {stem!r}")
     return stem
-
-
-def _parents(path: str) -> Iterator[str]:
-    at = path.rfind("/")
-    while at > 0:
-        yield path[:at]
-        at = path.rfind("/", 0, at)

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from builder.sif.partition import SquashfsPart
-from builder.trees.member import Kind, Member, whiteout
+from builder.trees.member import Kind, Member
 from builder.trees.merge import Merge
 from builder.trees.squashfs.reader import Squashfs
 
@@ -45,11 +45,11 @@ def overlay_members(merge: Merge, lower: Sequence[SquashfsPart]) -> Iterator[Mem
         for path in _hidden_in(folder, merge, below):
             if path not in hidden:
                 hidden.add(path)
-                yield whiteout(path)
+                yield Member(path, Kind.WHITEOUT)
     for path in sorted(merge.whiteouts - merge.kinds.keys() - hidden):
         parent, _, name = path.rpartition("/")
         if name in below.entries(parent):
-            yield whiteout(path)
+            yield Member(path, Kind.WHITEOUT)
     for path in sorted(merge.implied):
         attributes = below.find(path)
         if attributes is not None:

@@ -63,11 +63,6 @@ Content = Iterator[bytes | memoryview]
 Advance = Callable[[int], object]
 
 
-def whiteout(path: str) -> Member:
-    """Return a member that hides a path of the layers below."""
-    return Member(path, Kind.WHITEOUT)
-
-
 def hard_link(member: Member, path: str, target: str) -> Member:
     """Return a hard link at ``path`` to ``target``, with the owner, mode and time of a member."""
     return replace(member, path=path, kind=Kind.HARDLINK, size=0, target=target)
@@ -83,6 +78,13 @@ def clean_path(path: str) -> str:
     if ".." in parts or "\0" in path:
         raise ImageError(f"unsafe path in a layer: {path!r}", DO_NOT_USE)
     return "/".join(parts)
+
+
+def ancestors(path: str) -> Iterator[str]:
+    """Yield the folders above a path, the lowest one first; not the root."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
 
 
 def parse_whiteout(path: str) -> tuple[Kind, str] | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from builder.store.files import read_foreign
 from builder.trees.ignore import checkout_of
+from builder.trees.member import ancestors
 
 #: Bytes of an index, which has about 100 for each file.
 MAX_INDEX = 256 << 20
@@ -46,7 +47,7 @@ def tracked_files(folder: Path) -> frozenset[str] | None:
         if (folder / module).resolve() != folder.resolve() / module:  # a symlink leads to it
             continue
         found |= {f"{module}/{name}" for name in tracked_files(folder / module) or ()}
-    return frozenset(found.union(*map(_parents, found)))
+    return frozenset(found.union(*map(ancestors, found)))
 
 
 def git_folder(top: Path) -> Path:
@@ -96,9 +97,3 @@ def _number(data: bytes, place: int) -> tuple[int, int]:
         byte = data[place]
         value = (value + 1) << 7 | byte & 0x7F
     return value, place + 1
-
-
-def _parents(name: str) -> Iterator[str]:
-    while "/" in name:
-        name = name.rpartition("/")[0]
-        yield name
