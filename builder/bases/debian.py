@@ -80,9 +80,8 @@ def debian_base(
         sources = apt_sources(suite)
         state = mirror_state(sources, work.settings)
         if digest and state is None:
-            work.reporter.warn(
-                f"the Debian mirror does not answer; using the {reference} base made before"
-            )
+            problem = "the Debian mirror does not answer"
+            work.reporter.warn(f"{problem}; using the {reference} base made before")
         elif not digest or state != state_then:
             log.info("%s: %s", reference, "the mirror changed" if digest else "made the first time")
             base = DebianBase(reference, suite, include, architecture, sources)

@@ -198,10 +198,8 @@ def _pack(
     layer = None
     try:
         with contextlib.suppress(TarError):  # the exit code and the log explain the failure
-            tar = reproducible_tar(process.stdout, work.settings.epoch)
-            layer = pack_tar(
-                counted(tar, advance), work.store, work.settings.jobs, title=base.reference
-            )
+            tar = counted(reproducible_tar(process.stdout, work.settings.epoch), advance)
+            layer = pack_tar(tar, work.store, work.settings.jobs, title=base.reference)
         while process.stdout.read(CHUNK):  # what follows the end of the tar
             pass
         return layer, process.wait()
@@ -285,6 +283,5 @@ def mmdebstrap_error(base: DebianBase, code: int, log: str) -> ImageError:
     last = "\n    ".join(dict.fromkeys((errors or lines)[-8:]))
     command = " ".join(["mmdebstrap", *base.variant_options, base.suite, "/dev/null"])
     hint = _known_hint(last) or f"to see more, run it by hand: {command}"
-    return ImageError(
-        f"{base.reference}: mmdebstrap failed with exit code {code}:\n    {last}", hint
-    )
+    failed = f"mmdebstrap failed with exit code {code}"
+    return ImageError(f"{base.reference}: {failed}:\n    {last}", hint)

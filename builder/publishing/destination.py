@@ -276,9 +276,8 @@ class LayoutDestination:
         missing = self.missing(blobs)
         with working(self.reporter, f"writing into {self.name}"):
             layers = tuple(self._local(layer) for layer in image.layers)
-            whole = fetch_layers(
-                replace(image, layers=layers), self.store, self.settings, self.reporter
-            )
+            present = replace(image, layers=layers)
+            whole = fetch_layers(present, self.store, self.settings, self.reporter)
             write_layout(whole, self.folder, None, self.store)
         return PushReport(
             image.digest,

@@ -167,9 +167,8 @@ def publish(project: Project, result: BuildResult, options: PublishOptions) -> P
         VerifyError: the release does not fulfil the policy of the project; no tag was moved.
     """
     require_sha256(result.recipe, result.lock)
-    destination = open_destination(
-        options.destination_of(result.recipe), project.work, known=options.known
-    )
+    where = options.destination_of(result.recipe)
+    destination = open_destination(where, project.work, known=options.known)
     with contextlib.closing(destination):
         return _publish_to(destination, project, result, options)
 
@@ -188,9 +187,8 @@ def _publish_to(
     # without tags nothing is released
     signer = Signer.of(destination.name, recipe.root, options.sign) if plan.tags else Signer()
     destination.prepare_push()  # asks for one token that may push; sends nothing
-    before = check_tags(
-        destination, plan, release.image, force=force, reporter=project.work.reporter
-    )
+    reporter = project.work.reporter
+    before = check_tags(destination, plan, release.image, force=force, reporter=reporter)
     if options.dry_run:
         name = destination.name
         return Published(recipe.name, name, digest, plan.tags, dry_run=True, before=before)

@@ -251,9 +251,8 @@ def _debian_url(package: DebianPackage, system: BaseSystem) -> str:
 
     Vulnerabilities in Debian are listed by source package.
     """
-    name, version, architecture = (
-        quote(text, safe=".-_~") for text in (package.name, package.version, package.architecture)
-    )
+    texts = package.name, package.version, package.architecture
+    name, version, architecture = (quote(text, safe=".-_~") for text in texts)
     source, _, of = package.source.partition(" ")
     upstream = f"{source}@{of.strip('()')}" if of else source
     more = f"&upstream={quote(upstream, safe='.-_~')}" if upstream else ""

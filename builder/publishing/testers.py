@@ -227,9 +227,8 @@ class ComparingTester(Tester):
             figures = "".join(f"\n  {figure}" for figure in found.slower)
             hint = f"see all figures: {again}"
             raise SmokeError(f"{recipe.name} is slower than {old}; no tag was moved{figures}", hint)
-        project.work.reporter.note(
-            f"{recipe.name} is not slower than {old}, in {found.rounds} rounds"
-        )
+        rounds = f"in {found.rounds} rounds"
+        project.work.reporter.note(f"{recipe.name} is not slower than {old}, {rounds}")
 
 
 def earlier_image(plan: TagPlan, named: TagDigests, image: Image, project: Project) -> str | None:

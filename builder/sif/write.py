@@ -229,11 +229,10 @@ class _Contents:
             _Object(ObjectType.JSON, raw.INSPECT_NAME, _Bytes(canonical_json(metadata.inspect()))),
             _Object(ObjectType.JSON, raw.OCI_CONFIG_NAME, _Bytes(config)),
         ]
+        machine = raw.ARCHITECTURES[architecture] + b"\0"
         for number, partition in enumerate(partitions):
             role = PartitionRole.OVERLAY if number else PartitionRole.PRIMARY
-            extra = raw.PARTITION.pack(
-                FileSystem.SQUASHFS, role, raw.ARCHITECTURES[architecture] + b"\0"
-            )
+            extra = raw.PARTITION.pack(FileSystem.SQUASHFS, role, machine)
             objects.append(_Object(ObjectType.PARTITION, partition.name, partition, extra))
         described = [[o.type, o.content.digest, o.name] for o in objects]
         uuid = _uuid(canonical_json([described, architecture, epoch]))
