@@ -91,7 +91,7 @@ def open_part(
     with damage(fetched):
         if fetched.package.filename.endswith(".tar.bz2"):
             with bz2.open(fetched.path) as plain:
-                yield TarReader(cast(IO[bytes], plain), most, copy)
+                yield TarReader(plain, most, copy)
             return
         if not fetched.package.filename.endswith(".conda"):
             raise ValueError("conda packages end in .conda or .tar.bz2")
@@ -103,7 +103,7 @@ def open_part(
             decompressor = zstandard.ZstdDecompressor(max_window_size=bounds.MAX_ZSTD_WINDOW)
             with archive.open(found[0]) as raw:
                 stream = decompressor.stream_reader(raw, read_across_frames=True)
-                yield TarReader(cast(IO[bytes], stream), most, copy)
+                yield TarReader(stream, most, copy)
 
 
 def read_part(fetched: Fetched, reader: TarReader) -> Iterator[CondaMember]:

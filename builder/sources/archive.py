@@ -7,7 +7,6 @@ import threading
 import zipfile
 import zlib
 from pathlib import Path
-from typing import IO, cast
 
 import httpx
 
@@ -126,7 +125,7 @@ def unpack_archive(path: Path, filename: str, folder: Path) -> None:
             _unpack_zip(path, target)
         else:
             with gzip.open(path) as stream:
-                _unpack_tar(TarReader(cast(IO[bytes], stream), MAX_TAR), target)
+                _unpack_tar(TarReader(stream, MAX_TAR), target)
     except (*ZIP_ERRORS, tar.TarError, OSError, EOFError, zlib.error, ValueError) as e:
         raise FetchError(
             f"{filename}: a damaged archive: {str(e) or type(e).__name__}",
