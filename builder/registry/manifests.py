@@ -227,15 +227,9 @@ class Manifests:
         url = self._transport.url(f"/v2/{repository}/manifests/{ref}")
         headers = {"Content-Type": media_type}
         request = Request("PUT", url, push_scopes(repository), repository, headers, data)
-        may_repeat = is_digest(ref) and is_digest_of(ref, data)  # a tag is looked at again first
-        for failures in range(1, _PUTS + 1):
-            answer = self._transport.ask(request)
-            # docker-registry 2.8 answers so when another client stores the same manifest at that
-            # moment.
-            if answer.status != 400 or "DIGEST_INVALID" not in answer.codes() or not may_repeat:
-                break
-            if failures < _PUTS:
-                self._transport.pause(failures, answer)
+        # a tag is looked at again first
+        tries = _PUTS if is_digest(ref) and is_digest_of(ref, data) else 1
+        answer = self._send(request, tries)
         name = self._name(repository, ref)
         if answer.status not in (200, 201, 202):
             is_kind = answer.status in (400, 405, 415, 422) and not _BAD_PUT & set(answer.codes())
@@ -249,6 +243,16 @@ class Manifests:
                 "the registry rewrites manifests: use another one",
             )
         return answer
+
+    def _send(self, request: Request, tries: int) -> Answer:
+        for failures in range(1, tries):
+            answer = self._transport.ask(request)
+            # docker-registry 2.8 answers so when another client stores the same manifest at that
+            # moment.
+            if answer.status != 400 or "DIGEST_INVALID" not in answer.codes():
+                return answer
+            self._transport.pause(failures, answer)
+        return self._transport.ask(request)
 
     def _name(self, repository: str, ref: str) -> str:
         return f"{self._transport.host}/{repository}{'@' if is_digest(ref) else ':'}{ref}"
