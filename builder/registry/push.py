@@ -41,8 +41,8 @@ CHECKS, TRANSFERS = 16, 4
 #: the time of four (docs/performance.md).
 UPLOADS = 8
 #: By registry and digest: the first repository to which this command pushed a blob. Images that
-#: share layers may go to several repositories of a registry. A layer that one of them has is mounted
-#: in the others, not sent again.
+#: share layers may go to several repositories of a registry. A layer that one of them has is
+#: mounted in the others, not sent again.
 KnownBlobs = dict[tuple[str, str], str]
 
 
