@@ -87,6 +87,9 @@ class RunOptions:
     """False connects the command to this process's own input and output; the result then has no
     output.
     """
+    archive: Path | None = None
+    """A new file, which receives the image with the changed files on top (``docker save``) if the
+    command succeeds. docker and podman only."""
     on_line: Callable[[str], None] | None = None
     """Receives each line of standard error as soon as it is written, from another thread. Only with
     ``capture``."""

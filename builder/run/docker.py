@@ -115,13 +115,11 @@ class DockerRunner(EngineRunner):
         with docker_errors(_run_error), docker_client() as client:
             yield DockerStorage(client, self._work.reporter)
 
-    def _run(
-        self, image: Image, command: Sequence[str], options: RunOptions, archive: Path | None
-    ) -> Completed:
+    def _run(self, image: Image, command: Sequence[str], options: RunOptions) -> Completed:
         with self.storage() as storage, _container(storage, image, command, options) as container:
             done = _follow(container, options)
-            if archive is not None and done.returncode == 0:
-                _save(storage, container, archive)
+            if options.archive is not None and done.returncode == 0:
+                _save(storage, container, options.archive)
             return done
 
 

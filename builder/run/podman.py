@@ -52,10 +52,8 @@ class PodmanRunner(EngineRunner):
     def storage(self) -> Iterator[PodmanStorage]:
         yield PodmanStorage(self.name, self._work)
 
-    def _run(
-        self, image: Image, command: Sequence[str], options: RunOptions, archive: Path | None
-    ) -> Completed:
-        name = container_name()
+    def _run(self, image: Image, command: Sequence[str], options: RunOptions) -> Completed:
+        name, archive = container_name(), options.archive
         run = [self.name, "run", *(["--rm"] if archive is None else []), "--name", name]
         run += ["--pull", "never", *_arguments(options), *self.gpu_options(options.gpu)]
         variables_of_run = variable_options(options.env, self._work.settings.tmpdir)

@@ -10,8 +10,6 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar
 
 from builder.model import Image, SifImage
@@ -145,31 +143,11 @@ class EngineRunner(Runner):
         config.require_registered(self.name)
         for mount in options.mounts:
             mount.check(self.forbidden)
-        return self._run(image, command, options, None)
-
-    def run_recorded(
-        self, image: Image, command: Sequence[str], options: RunOptions, archive: Path
-    ) -> Completed:
-        """Run a command without entry point, and save the image with the changed files on top.
-
-        Args:
-            image: the image.
-            command: the program and its arguments.
-            options: variables, mounts, network.
-            archive: a new file, which receives the image (``docker save``) if the command succeeds.
-
-        Raises:
-            RunnerError: The container could not start, or could not be saved.
-        """
-        for mount in options.mounts:
-            mount.check(self.forbidden)
-        return self._run(image, command, replace(options, entrypoint=()), archive)
+        return self._run(image, command, options)
 
     @abstractmethod
-    def _run(
-        self, image: Image, command: Sequence[str], options: RunOptions, archive: Path | None
-    ) -> Completed:
-        """Run a command with checked options; save the container in ``archive`` after success."""
+    def _run(self, image: Image, command: Sequence[str], options: RunOptions) -> Completed:
+        """Run a command with checked options."""
 
     @abstractmethod
     def storage(self) -> contextlib.AbstractContextManager[Storage]:

@@ -15,7 +15,7 @@ import shutil
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -29,13 +29,12 @@ from builder.progress import working
 from builder.redact import redact
 from builder.run.base import ImageConfig, Mount, Runner, RunOptions, require_oci
 from builder.run.confine import seccomp_library
-from builder.run.docker import DockerRunner
 from builder.run.identity import container_root
 from builder.run.jail import OVERLAY_ON_DISK
-from builder.run.podman import PodmanRunner
 from builder.run.process import Completed
 from builder.run.rootfs import cached_rootfs
 from builder.run.select import ENGINE_NAMES, find_runner
+from builder.run.storage import EngineRunner
 from builder.run.task import TaskLog
 from builder.run.userns import interpreter_of, run_recorded
 from builder.settings import Settings
@@ -226,7 +225,7 @@ def _layer(job: StepJob, runner: Runner) -> Layer:
         workdir="/",
         on_line=job.output.add,
     )
-    if isinstance(runner, DockerRunner | PodmanRunner):
+    if isinstance(runner, EngineRunner):
         nodes = _run_in_engine(runner, job, options)
     else:
         nodes = _in_namespaces(job, rootfs, options)
@@ -287,7 +286,7 @@ def check_step(done: Completed, step: StepRun, output: TaskLog) -> None:
 # docker and podman
 
 
-def _run_in_engine(runner: DockerRunner | PodmanRunner, job: StepJob, options: RunOptions) -> Nodes:
+def _run_in_engine(runner: EngineRunner, job: StepJob, options: RunOptions) -> Nodes:
     """Run a step in a container engine and return its changes.
 
     Raises:
@@ -296,7 +295,8 @@ def _run_in_engine(runner: DockerRunner | PodmanRunner, job: StepJob, options: R
     """
     archive = job.folder / "image.tar"
     image = require_oci(job.image, runner.name)
-    done = runner.run_recorded(image, job.step.arguments, options, archive)
+    options = replace(options, entrypoint=(), archive=archive)
+    done = runner.run(image, job.step.arguments, options)
     check_step(done, job.step, job.output)
     top = _top_layer(archive, len(image.layers), job.folder / "layer.tar")
     return {} if top is None else nodes_of_layer(top, job.work.store, job.folder / "files")
