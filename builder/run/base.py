@@ -21,6 +21,8 @@ from builder.workspace import Workspace
 #: Size of /dev/shm in docker and podman containers, whose default of 64 MB is too small for data
 #: loaders. Memory is used only for what is written there.
 SHM_SIZE = "1g"
+#: The file of docker and podman in :attr:`RunOptions.changes`.
+CHANGED_IMAGE = "image.tar"
 
 Network = Literal["none", "host"]
 
@@ -87,9 +89,13 @@ class RunOptions:
     """False connects the command to this process's own input and output; the result then has no
     output.
     """
-    archive: Path | None = None
-    """A new file, which receives the image with the changed files on top (``docker save``) if the
-    command succeeds. docker and podman only."""
+    changes: Path | None = None
+    """An empty folder on a local file system, which receives what the command changes; None: it is
+    lost. Of docker and podman: :data:`CHANGED_IMAGE`, the image with a layer on top (``docker
+    save``), if the command succeeds. Of userns: ``upper``, the upper folder of an
+    overlay: whiteouts are character devices 0/0, and the attribute ``user.overlay.opaque`` marks
+    opaque folders; the command's root can do what a package's script does as root, see
+    :data:`builder.run.confine.EMULATED_CALLS`. apptainer ignores it."""
     on_line: Callable[[str], None] | None = None
     """Receives each line of standard error as soon as it is written, from another thread. Only with
     ``capture``."""

@@ -23,7 +23,7 @@ from builder.image.archive import docker_load
 from builder.model import Image
 from builder.progress import QUIET, Reporter, working
 from builder.redact import redact
-from builder.run.base import SHM_SIZE, RunOptions
+from builder.run.base import CHANGED_IMAGE, SHM_SIZE, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices
 from builder.run.leftovers import REPOSITORY
@@ -118,8 +118,8 @@ class DockerRunner(EngineRunner):
     def _run(self, image: Image, command: Sequence[str], options: RunOptions) -> Completed:
         with self.storage() as storage, _container(storage, image, command, options) as container:
             done = _follow(container, options)
-            if options.archive is not None and done.returncode == 0:
-                _save(storage, container, options.archive)
+            if options.changes is not None and done.returncode == 0:
+                _save(storage, container, options.changes / CHANGED_IMAGE)
             return done
 
 

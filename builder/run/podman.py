@@ -17,7 +17,7 @@ from builder.errors import RunnerError
 from builder.model import Image
 from builder.oci.layout import write_layout
 from builder.progress import Reporter, working
-from builder.run.base import SHM_SIZE, RunOptions
+from builder.run.base import CHANGED_IMAGE, SHM_SIZE, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import gpu_devices
 from builder.run.leftovers import REPOSITORY, is_left_behind
@@ -53,8 +53,8 @@ class PodmanRunner(EngineRunner):
         yield PodmanStorage(self.name, self._work)
 
     def _run(self, image: Image, command: Sequence[str], options: RunOptions) -> Completed:
-        name, archive = container_name(), options.archive
-        run = [self.name, "run", *(["--rm"] if archive is None else []), "--name", name]
+        name, changes = container_name(), options.changes
+        run = [self.name, "run", *(["--rm"] if changes is None else []), "--name", name]
         run += ["--pull", "never", *_arguments(options), *self.gpu_options(options.gpu)]
         variables_of_run = variable_options(options.env, self._work.settings.tmpdir)
         with self.storage() as storage, variables_of_run as (variables, environ):
@@ -68,10 +68,10 @@ class PodmanRunner(EngineRunner):
                     capture=options.capture,
                     on_line=options.on_line,
                 )
-                ended = archive is None and not done.timed_out
+                ended = changes is None and not done.timed_out
                 self._check_started(done)
-                if archive is not None and done.returncode == 0:
-                    self._save(storage, name, archive)
+                if changes is not None and done.returncode == 0:
+                    self._save(storage, name, changes / CHANGED_IMAGE)
             finally:
                 if not ended:  # the container is no child of podman and outlives it
                     storage.remove_container(name)

@@ -9,13 +9,13 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
-from builder.progress import QUIET, Reporter
+from builder.progress import Reporter
 from builder.qemu import cannot_run, emulation
 from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Mount, Network, Runner, RunOptions
 from builder.run.confine import seccomp_library
@@ -91,12 +91,18 @@ class UsernsRunner(Runner):
         words = config.arguments(command, options.entrypoint)
         for mount in options.mounts:
             mount.check()
-        interpreter = interpreter_of(config.architecture, self._work.reporter)
+        interpreter = _interpreter(config.architecture, self._work.reporter)
         root = container_root(keep_root=options.keep_root)
         folder = cached_rootfs(image, self._work, owner=root)
+        without = "the image's system calls are not filtered"
+        if options.changes is not None:
+            without = "chown, setuid and mknod fail in steps"
+            for part in (options.changes / "upper", options.changes / "work"):
+                part.mkdir()
+                part.chmod(0o755)
+                root.give(part)
         if seccomp_library() is None:
-            message = "libseccomp is not installed: the image's system calls are not filtered"
-            self._work.reporter.warn(message)
+            self._work.reporter.warn(f"libseccomp is not installed: {without}")
 
         env = {"HOME": "/root", **config.env, **options.env}
         devices = gpu_devices(options.gpu)
@@ -106,6 +112,7 @@ class UsernsRunner(Runner):
             folders = [env.get("LD_LIBRARY_PATH"), _DRIVER_FOLDER]
             env["LD_LIBRARY_PATH"] = ":".join(path for path in folders if path)
 
+        mounts = (*driver, *options.mounts)
         plan = _Plan(
             str(folder),
             root.uid,
@@ -113,58 +120,17 @@ class UsernsRunner(Runner):
             device_groups(devices),
             command=words,
             env=env,
-            mounts=_mount_plans((*driver, *options.mounts)),
+            mounts=[(str(m.source.absolute()), m.target, m.readonly) for m in mounts],
             devices=[device.name for device in devices],
             network=options.network,
             workdir=options.workdir or config.workdir,
+            changes=str(options.changes or ""),
             interpreter=interpreter,
         )
         return _start(plan, options)
 
 
-def run_recorded(
-    rootfs: Path, changes: Path, command: Sequence[str], options: RunOptions, interpreter: str = ""
-) -> Completed:
-    """Run a command in an unpacked image, and record its changes in ``changes/upper``.
-
-    Its root can do what a package's script does as root, see
-    :data:`builder.run.confine.EMULATED_CALLS`.
-
-    Args:
-        rootfs: The unpacked image, whose files belong to :func:`container_root`. It stays as it is.
-        changes: An empty folder on a local file system.
-        command: The program and its arguments.
-        options: ``env`` is the complete environment.
-        interpreter: See :func:`interpreter_of`.
-
-    Returns:
-        The result. ``changes/upper`` is the upper folder of an overlay: whiteouts are character
-        devices 0/0, and the attribute ``user.overlay.opaque`` marks opaque folders.
-
-    Raises:
-        RunnerError: The command could not be started.
-    """
-    root = container_root(keep_root=options.keep_root)
-    for name in ("upper", "work"):
-        (changes / name).mkdir()
-        (changes / name).chmod(0o755)
-        root.give(changes / name)
-    plan = _Plan(
-        str(rootfs),
-        root.uid,
-        root.gid,
-        command=command,
-        env=options.env,
-        mounts=_mount_plans(options.mounts),
-        network=options.network,
-        workdir=options.workdir or "/",
-        changes=str(changes),
-        interpreter=interpreter,
-    )
-    return _start(plan, options)
-
-
-def interpreter_of(architecture: str, reporter: Reporter = QUIET) -> str:
+def _interpreter(architecture: str, reporter: Reporter) -> str:
     """Return the registration of the qemu for a processor; empty if this host's own runs it.
 
     Raises:
@@ -175,10 +141,6 @@ def interpreter_of(architecture: str, reporter: Reporter = QUIET) -> str:
         return ""
     reporter.note(f"{cannot_run(architecture)}: qemu runs its programs, slowly")
     return found.registration
-
-
-def _mount_plans(mounts: Iterable[Mount]) -> list[tuple[str, str, bool]]:
-    return [(str(mount.source.absolute()), mount.target, mount.readonly) for mount in mounts]
 
 
 def _start(plan: _Plan, options: RunOptions) -> Completed:

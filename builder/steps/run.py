@@ -15,7 +15,7 @@ import shutil
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -27,8 +27,7 @@ from builder.layers.entry import Entry
 from builder.model import OCI_LAYER, Compression, Descriptor, Image, Layer, SifImage
 from builder.progress import working
 from builder.redact import redact
-from builder.run.base import ImageConfig, Mount, Runner, RunOptions, require_oci
-from builder.run.confine import seccomp_library
+from builder.run.base import CHANGED_IMAGE, ImageConfig, Mount, Runner, RunOptions, require_oci
 from builder.run.identity import container_root
 from builder.run.jail import OVERLAY_ON_DISK
 from builder.run.process import Completed
@@ -36,7 +35,6 @@ from builder.run.rootfs import cached_rootfs
 from builder.run.select import ENGINE_NAMES, find_runner
 from builder.run.storage import EngineRunner
 from builder.run.task import TaskLog
-from builder.run.userns import interpreter_of, run_recorded
 from builder.settings import Settings
 from builder.steps.changes import Changes, Nodes, nodes_of_layer, nodes_of_upper
 from builder.store.files import sha256_file, space_errors
@@ -218,17 +216,7 @@ def _layer(job: StepJob, runner: Runner) -> Layer:
     step = job.step
     owner = container_root(keep_root=False)
     rootfs = cached_rootfs(job.image, job.work, owner=owner)
-    options = RunOptions(
-        env=job.env,
-        mounts=step.mounts,
-        network="host" if step.network else "none",
-        workdir="/",
-        on_line=job.output.add,
-    )
-    if isinstance(runner, EngineRunner):
-        nodes = _run_in_engine(runner, job, options)
-    else:
-        nodes = _in_namespaces(job, rootfs, options)
+    nodes = _run(job, runner)
     targets = [job.env["HOME"], *(mount.target for mount in step.mounts)]
     changes = Changes(nodes, rootfs, targets)
     title = f"step: {step.name}"
@@ -249,13 +237,25 @@ def _layer(job: StepJob, runner: Runner) -> Layer:
     return layer
 
 
-def _in_namespaces(job: StepJob, rootfs: Path, options: RunOptions) -> Nodes:
-    """Run a step with the user-namespace runner."""
-    if seccomp_library() is None:
-        job.work.reporter.warn("libseccomp is not installed: chown, setuid and mknod fail in steps")
-    interpreter = interpreter_of(ImageConfig.of(job.image).architecture, job.work.reporter)
+def _run(job: StepJob, runner: Runner) -> Nodes:
+    """Run a step and return what it changed.
+
+    Raises:
+        ImageError: A command failed.
+        RunnerError: The runner does not work.
+    """
+    step, folder = job.step, job.folder
+    options = RunOptions(
+        env=job.env,
+        mounts=step.mounts,
+        workdir="/",
+        entrypoint=(),
+        network="host" if step.network else "none",
+        changes=folder,
+        on_line=job.output.add,
+    )
     try:
-        done = run_recorded(rootfs, job.folder, job.step.arguments, options, interpreter)
+        done = runner.run(job.image, step.arguments, options)
     except RunnerError as e:
         if OVERLAY_ON_DISK not in e.message:
             raise
@@ -265,8 +265,12 @@ def _in_namespaces(job: StepJob, rootfs: Path, options: RunOptions) -> Nodes:
             "set BUILDER_TMPDIR to a folder on a local disk (in a container: of a volume), "
             "or install docker or podman",
         ) from None
-    check_step(done, job.step, job.output)
-    return nodes_of_upper(job.folder / "upper")
+    check_step(done, step, job.output)
+    if not isinstance(runner, EngineRunner):
+        return nodes_of_upper(folder / "upper")
+    below = require_oci(job.image, runner.name).layers
+    top = _top_layer(folder / CHANGED_IMAGE, len(below), folder / "layer.tar")
+    return {} if top is None else nodes_of_layer(top, job.work.store, folder / "files")
 
 
 def check_step(done: Completed, step: StepRun, output: TaskLog) -> None:
@@ -281,25 +285,6 @@ def check_step(done: Completed, step: StepRun, output: TaskLog) -> None:
         f"{output.tail(SHOWN_LINES)}",
         f"all lines of the step: {output.path}",
     )
-
-
-# docker and podman
-
-
-def _run_in_engine(runner: EngineRunner, job: StepJob, options: RunOptions) -> Nodes:
-    """Run a step in a container engine and return its changes.
-
-    Raises:
-        ImageError: A command failed.
-        RunnerError: The engine does not work.
-    """
-    archive = job.folder / "image.tar"
-    image = require_oci(job.image, runner.name)
-    options = replace(options, entrypoint=(), archive=archive)
-    done = runner.run(image, job.step.arguments, options)
-    check_step(done, job.step, job.output)
-    top = _top_layer(archive, len(image.layers), job.folder / "layer.tar")
-    return {} if top is None else nodes_of_layer(top, job.work.store, job.folder / "files")
 
 
 def _top_layer(archive: Path, below: int, path: Path) -> Layer | None:
