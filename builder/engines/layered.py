@@ -10,19 +10,9 @@ from typing import TYPE_CHECKING
 
 from builder.bases.registry import present_layers
 from builder.bytecode.inputs import BytecodeRequest, python_package
-from builder.bytecode.layers import (
-    bytecode_layers,
-    bytecode_records,
-    in_order,
-    layers_for_packages,
-)
+from builder.bytecode.layers import bytecode_layers, bytecode_records, in_order, layers_for_packages
 from builder.engines.base import BuildRequest, BuildResult, Clock
-from builder.engines.prepare import (
-    image_of_build,
-    prepare_inputs,
-    python_record,
-    write_target_sif,
-)
+from builder.engines.prepare import image_of_build, prepare_inputs, python_record, write_target_sif
 from builder.image.config import environment
 from builder.image.files import system_entries, whiteout_entries
 from builder.image.libraries import missing_libraries

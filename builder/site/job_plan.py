@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from builder.config.recipe import Recipe
 from builder.errors import UsageError
-from builder.site import paths
+from builder.site import paths, slurm
 from builder.site.arguments import parse_bind
 from builder.site.command import check_gpus, shell_line, site_command, start
 from builder.site.containers import ContainerRequest, Invocation, pass_through_options
@@ -13,14 +13,6 @@ from builder.site.launchers import LAUNCHERS, JupyterLauncher, ProcessLauncher, 
 from builder.site.limits import gpu_counts
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText, command_line, from_user, join
-from builder.site.slurm import (
-    check_slurm_request,
-    directives,
-    find_queue,
-    job_options,
-    srun_options,
-    with_raw_options,
-)
 from builder.site.srun import engine_image
 
 
@@ -57,8 +49,8 @@ def salloc(recipe: Recipe, request: JobRequest) -> tuple[str, str]:
     # Where the shell of salloc runs on the node, srun there starts one process per GPU.
     on_node = site.slurm.salloc_on_node
     resources = Resources(request.nodes, gpus, tasks=max(gpus, 1) if on_node else 1)
-    options = job_options(recipe, request, resources, "interactive")
-    options = with_raw_options(options, request.slurm)
+    options = slurm.job_options(recipe, request, resources, "interactive")
+    options = slurm.with_raw_options(options, request.slurm)
     srun = [] if on_node and not container.srun else ["srun", "--pty", *site.slurm.srun]
     if container.srun:
         srun += container.srun.options
@@ -80,7 +72,7 @@ def check_request(recipe: Recipe, request: JobRequest) -> int:
     if request.tasks is not None and gpus:
         message = "--tasks cannot be used with GPUs: there is one process per GPU"
         raise UsageError(message, "use --gpus N instead")
-    check_slurm_request(recipe, request)
+    slurm.check_slurm_request(recipe, request)
     return gpus
 
 
@@ -88,10 +80,10 @@ def _gpus_per_node(recipe: Recipe, request: JobRequest) -> int:
     """Return the GPUs asked for; else all of the node, or one, or the least that Slurm gives."""
     if request.gpus is not None:
         return request.gpus
-    node, slurm = recipe.site.node, recipe.site.slurm
+    node, site = recipe.site.node, recipe.site
     if request.nodes > 1 or node.whole:
         return node.gpus
-    counts = gpu_counts(slurm, find_queue(recipe.site, "gpu")) if slurm else []
+    counts = gpu_counts(site.slurm, slurm.find_queue(site, "gpu")) if site.slurm else []
     return min(min(counts, default=1), node.gpus)
 
 
@@ -134,6 +126,8 @@ class _JobPlan:
         checkpoint = from_user(self._checkpoint)
         is_address = paths.is_address(checkpoint)
         setup = paths.host_setup(self.site, self.launcher.additions(), account=self.request.account)
+        size = self.resources
+        directives = slurm.directives(self.recipe, self.request, size) if self.site.slurm else []
         return BatchJob(
             target=self.recipe.name,
             title=self.recipe.site_title,
@@ -154,9 +148,7 @@ class _JobPlan:
             checkpoint_is_folder=bool(self._checkpoint) and not is_address,
             master_address=self._master_address(),
             slurm=self.site.slurm is not None,
-            directives=tuple(directives(self.recipe, self.request, self.resources))
-            if self.site.slurm
-            else (),
+            directives=tuple(directives),
             srun=self._srun(),
             chain=self.request.chain or 0,
             token_folder=join(self.base, "/.builder-jupyter-XXXXXXXX")
@@ -242,7 +234,7 @@ class _JobPlan:
     def _srun(self) -> tuple[str, ...]:
         if self.site.slurm is None:
             return ()
-        options = srun_options(self.site, self.resources, bind_cpus=self.launcher.binds_cpus)
+        options = slurm.srun_options(self.site, self.resources, bind_cpus=self.launcher.binds_cpus)
         return (*options, *(option for part in self.launcher.additions() for option in part.srun))
 
     def _master_address(self) -> str:
