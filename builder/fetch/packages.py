@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +35,9 @@ if TYPE_CHECKING:  # httpx is slow to import, and not needed if all packages are
 
 log = logging.getLogger(__name__)
 
+#: Files that are verified, or downloaded, at the same time.
+_JOBS = 8
+
 
 def fetch_packages(
     packages: Sequence[LockedPackage],
@@ -44,7 +46,6 @@ def fetch_packages(
     find_links: Sequence[str] = (),
     variables: UrlVariables = NO_VARIABLES,
     places: Mapping[str, Sequence[str]] | None = None,
-    jobs: int = 8,
 ) -> list[Fetched]:
     """Return the archives of locked packages, in the given order.
 
@@ -58,7 +59,6 @@ def fetch_packages(
         find_links: folders and pages with wheels, as pip's ``--find-links``.
         variables: those that URLs of the packages may contain; by default none is replaced.
         places: the URLs to try, in order, for the URL of a package; None: that URL.
-        jobs: the largest number of downloads at the same time.
 
     Raises:
         HashMismatch: a place returned content twice that does not match the lock; it was deleted.
@@ -67,10 +67,10 @@ def fetch_packages(
         SpaceError: the disk is full.
     """
     fetcher = _Fetcher(work, Places(work.settings, find_links, variables, places), variables)
-    local = fetcher.find_local(packages, jobs)
+    local = fetcher.find_local(packages)
     missing = [package for package, fetched in zip(packages, local, strict=True) if fetched is None]
     log.info("packages: %d are here, %d are downloaded", len(local) - len(missing), len(missing))
-    downloaded = iter(fetcher.download(missing, jobs))
+    downloaded = iter(fetcher.download(missing))
     return [fetched or next(downloaded) for fetched in local]
 
 
@@ -96,13 +96,12 @@ class _Fetcher:
 
     # local files
 
-    def find_local(self, packages: Sequence[LockedPackage], jobs: int) -> list[Fetched | None]:
+    def find_local(self, packages: Sequence[LockedPackage]) -> list[Fetched | None]:
         """Return for each package its verified local file; None: it has to be downloaded."""
         if all(self._verifier.was_seen(package) for package in packages):
             # Probably nothing has to be hashed: threads would cost more than they save.
             return [self._local(package) for package in packages]
-        with ThreadPoolExecutor(jobs, thread_name_prefix="verify") as pool:
-            return list(pool.map(self._local, packages))
+        return [found for _, found in in_parallel(self._local, packages, _JOBS)]
 
     def _local(self, package: LockedPackage) -> Fetched | None:
         """Return the package if it is in the store, or in a local place before the first URL."""
@@ -120,14 +119,14 @@ class _Fetcher:
 
     # downloads
 
-    def download(self, packages: Sequence[LockedPackage], jobs: int) -> list[Fetched]:
+    def download(self, packages: Sequence[LockedPackage]) -> list[Fetched]:
         """Download packages; returns them in their order. The first failure stops all downloads."""
         if not packages:
             return []
         from builder.fetch.download import TASK, Downloader
         from builder.net.http import make_client
 
-        with working(self._work.reporter, TASK), make_client(jobs) as client:
+        with working(self._work.reporter, TASK), make_client(_JOBS) as client:
             downloader = Downloader(client, len(packages), self._work.reporter, self._stop)
 
             def fetch(package: LockedPackage) -> Fetched:
@@ -135,7 +134,7 @@ class _Fetcher:
                 downloader.finished()
                 return found
 
-            return [fetched for _, fetched in in_parallel(fetch, packages, jobs, self._stop)]
+            return [fetched for _, fetched in in_parallel(fetch, packages, _JOBS, self._stop)]
 
     def _fetch(
         self, package: LockedPackage, client: httpx.Client, downloader: Downloader

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -202,24 +203,21 @@ def solve_pip_packages(
 
 
 def _split_update(
-    recipe: Recipe,
-    names: Sequence[str],
-    conda: Sequence[LockedPackage],
-    pip: Sequence[LockedPackage],
-) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the conda packages and the pip packages to update, in the lock's spelling."""
-    conda_names = {canonicalize_name(package.name): package.name for package in conda}
-    pip_names = {canonicalize_name(package.name): package.name for package in pip}
-    update_conda, update_pip = set(), set()
-    for name in names:
-        key = canonicalize_name(name)
-        if key not in conda_names and key not in pip_names:
-            hint = near_hint(key, [*conda_names, *pip_names]) or "the lock file lists the names"
+    recipe: Recipe, names: Sequence[str], *locked: Sequence[LockedPackage]
+) -> list[frozenset[str]]:
+    """Return the packages to update of each manager, in the lock's spelling.
+
+    Args:
+        recipe: the target.
+        names: the packages that the user names.
+        locked: the packages of each manager.
+    """
+    keys = {canonicalize_name(name): name for name in names}
+    known = [{canonicalize_name(p.name): p.name for p in packages} for packages in locked]
+    for key, name in keys.items():
+        if not any(key in spelled for spelled in known):
+            hint = near_hint(key, list(chain(*known))) or "the lock file lists the names"
             if name in recipe.base_packages:
                 hint = f"it is an OS package of the base: builder lock {recipe.name} --update-base"
             raise UsageError(f"--update {name}: the lock has no such package", hint)
-        if key in conda_names:
-            update_conda.add(conda_names[key])
-        if key in pip_names:
-            update_pip.add(pip_names[key])
-    return frozenset(update_conda), frozenset(update_pip)
+    return [frozenset(spelled[key] for key in keys if key in spelled) for spelled in known]
