@@ -220,12 +220,11 @@ class _LockReader:
         for position, item in enumerate(items):
             if isinstance(item, dict) and str(item.get("name")).startswith("__"):
                 continue
-            try:
-                yield self._valid(LockEntry, item, "package", position).locked()
-            except LockError:
-                if isinstance(item, dict) and item.get("platform") not in ARCHITECTURES:
-                    continue
-                raise
+            if isinstance(item, dict) and str(item.get("platform")) not in ARCHITECTURES:
+                with suppress(ValidationError, LockError):
+                    yield LockEntry.model_validate(item).locked()
+                continue
+            yield self._valid(LockEntry, item, "package", position).locked()
 
     def _valid(self, model: type[_M], data: Any, *keys: str | int) -> _M:
         try:
