@@ -17,10 +17,11 @@ import json
 import logging
 import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from builder.bases.registry import fetch_layer
 from builder.bytecode import worker
@@ -30,13 +31,14 @@ from builder.errors import LayerError, RunnerError
 from builder.layers.cache import recorded_layer
 from builder.layers.content import read_whole
 from builder.layers.entry import Entry, Range
-from builder.model import Image, LockedPackage
+from builder.model import Image, Layer, LockedPackage
 from builder.parallel import in_parallel
 from builder.progress import working
 from builder.run.base import RunOptions
 from builder.run.process import tail
 from builder.run.select import find_runner
 from builder.run.task import run_in_folder
+from builder.store.blobs import Store
 from builder.store.files import read_foreign
 from builder.store.leftovers import temporary_folder
 from builder.text import visible
@@ -174,22 +176,25 @@ def _reuse(request: BytecodeRequest, missing: Sequence[LockedPackage]) -> None:
     """
     store = request.work.store
     records = [(p.name, store.read_record(modules_record(request, p))) for p in missing]
-    for name, data in (store.reuse.records if store.reuse else {}).items():
-        if not name.startswith("layers/bytecode-"):
-            continue
+    published = store.reuse.records if store.reuse else {}
+    for data in (data for name, data in published.items() if name.startswith("layers/bytecode-")):
         known = [found for package, found in records if found and package in data["packages"]]
         layer = recorded_layer(data, store) if known else None
-        if layer is None:
-            continue
-        merge = Merge([layer_source(fetch_layer(layer, request.work), store)])
-        pycs = {
-            m.path: b"".join(map(bytes, content)) for m, content in merge if m.path.endswith(".pyc")
-        }
-        for record in known:
-            files = sorted(record["files"], key=itemgetter(1))  # by offset
-            paths = [_pyc_path(source, record["tag"]) for source, *_ in files]
-            if pycs.keys() >= set(paths):
-                store.add(b"".join(map(pycs.__getitem__, paths)))
+        if layer is not None:
+            _take(known, fetch_layer(layer, request.work), store)
+
+
+def _take(records: Sequence[Mapping[str, Any]], layer: Layer, store: Store) -> None:
+    """Store the compiled modules that records name and a layer has."""
+    pycs: dict[str, bytes] = {}
+    for member, content in Merge([layer_source(layer, store)]):
+        if member.path.endswith(".pyc"):
+            pycs[member.path] = b"".join(map(bytes, content))
+    for record in records:
+        files = sorted(record["files"], key=itemgetter(1))  # by offset
+        paths = [_pyc_path(source, record["tag"]) for source, *_ in files]
+        if pycs.keys() >= set(paths):
+            store.add(b"".join(map(pycs.__getitem__, paths)))
 
 
 # one run of the compiler in a container, and the folder that it shares with builder ---------------

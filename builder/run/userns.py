@@ -21,7 +21,7 @@ from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Mount, Network, Runne
 from builder.run.confine import seccomp_library
 from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices, nvidia_libraries
-from builder.run.identity import container_root
+from builder.run.identity import Identity, container_root
 from builder.run.process import Completed, execute
 from builder.run.rootfs import cached_rootfs
 
@@ -97,10 +97,7 @@ class UsernsRunner(Runner):
         without = "the image's system calls are not filtered"
         if options.changes is not None:
             without = "chown, setuid and mknod fail in steps"
-            for part in (options.changes / "upper", options.changes / "work"):
-                part.mkdir()
-                part.chmod(0o755)
-                root.give(part)
+            _make_overlay(options.changes, root)
         if seccomp_library() is None:
             self._work.reporter.warn(f"libseccomp is not installed: {without}")
 
@@ -128,6 +125,14 @@ class UsernsRunner(Runner):
             interpreter=interpreter,
         )
         return _start(plan, options)
+
+
+def _make_overlay(folder: Path, root: Identity) -> None:
+    """Make the folders of an overlay, for the root of a container."""
+    for part in (folder / "upper", folder / "work"):
+        part.mkdir()
+        part.chmod(0o755)
+        root.give(part)
 
 
 def _interpreter(architecture: str, reporter: Reporter) -> str:
