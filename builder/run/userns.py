@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
 from builder.progress import Reporter
@@ -103,12 +104,7 @@ class UsernsRunner(Runner):
 
         env = {"HOME": "/root", **config.env, **options.env}
         devices = gpu_devices(options.gpu)
-        libraries = nvidia_libraries() if options.gpu == "nvidia" and devices else {}
-        driver = [Mount(path, f"{_DRIVER_FOLDER}/{name}") for name, path in libraries.items()]
-        if driver:
-            folders = [env.get("LD_LIBRARY_PATH"), _DRIVER_FOLDER]
-            env["LD_LIBRARY_PATH"] = ":".join(path for path in folders if path)
-
+        driver = _mount_driver(env, options.gpu) if devices else []
         mounts = (*driver, *options.mounts)
         plan = _Plan(
             str(folder),
@@ -133,6 +129,15 @@ def _make_overlay(folder: Path, root: Identity) -> None:
         part.mkdir()
         part.chmod(0o755)
         root.give(part)
+
+
+def _mount_driver(env: dict[str, str], gpu: GpuVendor) -> list[Mount]:
+    """Return mounts of NVIDIA's driver libraries, and add their folder to LD_LIBRARY_PATH."""
+    libraries = nvidia_libraries() if gpu == "nvidia" else {}
+    if libraries:
+        folders = [env.get("LD_LIBRARY_PATH"), _DRIVER_FOLDER]
+        env["LD_LIBRARY_PATH"] = ":".join(path for path in folders if path)
+    return [Mount(path, f"{_DRIVER_FOLDER}/{name}") for name, path in libraries.items()]
 
 
 def _interpreter(architecture: str, reporter: Reporter) -> str:

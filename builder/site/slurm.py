@@ -199,19 +199,23 @@ def check_slurm_request(recipe: Recipe, request: JobRequest) -> None:
     if request.account and not _WORD.fullmatch(request.account):
         message = f"--account {request.account!r} contains characters that are not allowed"
         raise UsageError(message, "use letters, digits and . _ + - @ only")
-    slurm, asked = recipe.site.slurm, request.slurm
+    _check_options(recipe, request.slurm)
+    if recipe.site.slurm is not None:
+        _check_account(recipe, recipe.site.slurm, request.account)
+
+
+def _check_options(recipe: Recipe, asked: SlurmRequest) -> None:
+    """Raise UsageError if the site has no scheduler, or refuses an option."""
+    slurm = recipe.site.slurm
     given = [name for name in ("partition", "qos") if getattr(asked, name)]
     given += [_name(option) for option in asked.options]
-    if slurm is None:
-        if given:
-            message = f"{recipe.site_title} has no scheduler, which --{given[0]} needs"
-            raise UsageError(message, "leave it out")
-        return
+    if slurm is None and given:
+        message = f"{recipe.site_title} has no scheduler, which --{given[0]} needs"
+        raise UsageError(message, "leave it out")
     for name in given:
-        if name in slurm.refused:
+        if slurm is not None and name in slurm.refused:
             hint = slurm.refused[name]
             raise UsageError(f"--{name}: {recipe.site_title} does not accept it", hint)
-    _check_account(recipe, slurm, request.account)
 
 
 def _check_account(recipe: Recipe, slurm: Slurm, account: str) -> None:
