@@ -18,10 +18,6 @@ RIVALS = {NO_BYTECODE: UV_NO_COMPILE, BUILDER: UV}
 #: The case of a rival that is compared with a case of builder, if it has another name.
 _RIVAL_CASES = {"fresh": "cold"}
 #: What was tried for a goal that is not met, and what stands in the way, by the goal's text.
-_GROUP = (
-    "the group of compiled modules also has those of llvmlite, whose archive (60 MB) is read to compile them "
-    "again; they could be taken from the old layer"
-)
 _PYTHON = "uv finds Python in the base, and builder also lays it out"
 NOTES: dict[str, str] = {
     "torch, cold: CPU": (
@@ -35,12 +31,13 @@ NOTES: dict[str, str] = {
         "workers that compile the largest modules, beside builder's indexes of all packages; fewer arenas of "
         "malloc saved 10 of 113 MB"
     ),
-    "torch, one package bumped: CPU": "the rival ran once; the publish moves a tag, too",
-    "torch, one package bumped, modules compiled: CPU": "the rival ran once; the publish moves a tag, too",
-    "torch, fresh machine, modules compiled: CPU": _GROUP,
-    "torch, fresh machine, modules compiled: received": _GROUP,
+    "torch, fresh machine, modules compiled: received": (
+        "10 MB are the Python that compiles, 5 the old layer of the changed group, 7 the archives of that "
+        "group, the rest what was pushed, read back"
+    ),
     "small, cold: CPU": f"{_PYTHON}; imports and one more reading of a new base, for the SBOM, are 0.8 s",
     "small, cold, modules compiled: CPU": f"{_PYTHON} and compiles its library, 1,600 modules",
+    "flat SIF of the CUDA image": "20.5 and 24.3 s in two runs, nothing was tried",
 }
 
 
