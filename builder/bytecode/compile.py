@@ -84,7 +84,7 @@ def compile_packages(
         SpaceError: the disk is full.
     """
     found = {package.key: _known(request, package) for package in chosen}
-    for make in (_reuse, _compile):
+    for make in (_reuse, _compile) if request.work.store.reuse else (_compile,):
         missing = [package for package in chosen if found[package.key] is None]
         if missing:
             make(request, missing)
@@ -177,7 +177,9 @@ def _reuse(request: BytecodeRequest, missing: Sequence[LockedPackage]) -> None:
     store = request.work.store
     records = [(p.name, store.read_record(modules_record(request, p))) for p in missing]
     published = store.reuse.records if store.reuse else {}
-    for data in (data for name, data in published.items() if name.startswith("layers/bytecode-")):
+    for name, data in published.items():
+        if not name.startswith("layers/bytecode-"):
+            continue
         known = [found for package, found in records if found and package in data["packages"]]
         layer = recorded_layer(data, store) if known else None
         if layer is not None:

@@ -14,16 +14,14 @@ from builder.config.wheelbuild import WheelBuild
 from builder.config.yamlfile import place_of
 from builder.engines.base import BuildRequest, Clock, cached_sif
 from builder.errors import ConfigError, ImageError, LockError
-from builder.fetch.packages import fetch_packages
+from builder.fetch.packages import fetch_for
 from builder.image.config import make_image
 from builder.layers.cache import FORMAT, cache_key
 from builder.layers.conda_order import link_order
 from builder.layers.entry import LinkContext
 from builder.layers.packages import Fetch, Packages
-from builder.lock.environment import find_links
 from builder.lock.inputs import without_sha256
 from builder.lock.record import lock_date
-from builder.lock.urls import url_variables
 from builder.model import Fetched, Image, Layer, Lock, LockedBase, LockedPackage, SifImage
 from builder.redact import redact
 from builder.store.blobs import Store
@@ -161,8 +159,7 @@ def fetch_archives(request: BuildRequest) -> Fetch:
 
     def fetch(packages: Sequence[LockedPackage]) -> list[Fetched]:
         request.build_wheels(packages)
-        links, variables = find_links(request.recipe), url_variables(request.recipe)
-        return fetch_packages(packages, request.work, find_links=links, variables=variables)
+        return fetch_for(request.recipe, packages, request.work)
 
     return fetch
 

@@ -61,13 +61,10 @@ def _licences(recipe: Recipe, lock: Lock, work: Workspace) -> Licences:
     found = {p.key: work.store.read_record(licences_record(p, work.store)) for p in packages}
     missing = [package for package in packages if found[package.key] is None]
     if missing:
-        from builder.fetch.packages import fetch_packages
+        from builder.fetch.packages import fetch_for
         from builder.layers.licences import declared_licences
-        from builder.lock.environment import find_links
-        from builder.lock.urls import url_variables
 
-        links, variables = find_links(recipe), url_variables(recipe)
-        archives = fetch_packages(missing, work, find_links=links, variables=variables)
+        archives = fetch_for(recipe, missing, work)
 
         def read(fetched: Fetched) -> list[str]:
             found = declared_licences(fetched)
