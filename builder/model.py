@@ -36,6 +36,17 @@ DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_LAYER_GZIP = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
 
+@dataclass(frozen=True, slots=True)
+class LayerOptions:
+    """How packages become layers: ``layers:`` of a recipe."""
+
+    compression: Compression = "gzip"
+    own_layer_from: int = 4 << 20
+    """A package gets its own layer when its archive has at least this many bytes."""
+    groups: int = 12
+    """Number of layers for the small packages of one package manager, from 1."""
+
+
 SourceKind = Literal["sdist", "git", "archive", "local"]
 
 

@@ -193,7 +193,7 @@ def _plans(request: BytecodeRequest, compiled: Mapping[str, Bytecode]) -> list[P
         request: what is compiled.
         compiled: has the modules of a package, by its key, when its layer is written.
     """
-    packages, options = request.packages, request.recipe.layers
+    packages, options = request.packages, request.recipe.layers.options
     common, limits = _common(request), _limits(request)
     modules = {package.key: modules_of(packages, package) for package in packages.locked}
     chosen = [package for package in packages.locked if modules[package.key]]
@@ -202,8 +202,7 @@ def _plans(request: BytecodeRequest, compiled: Mapping[str, Bytecode]) -> list[P
         size = sum(modules[package.key].values())
         is_alone = f"{package.manager} {package.name}" in limits["alone"]
         sizes[package.key] = size if is_alone else min(size, _OWN_LAYER_FROM - 1)
-    update = {"groups": limits["groups"], "own_layer_from": _OWN_LAYER_FROM}
-    own = options.model_copy(update=update)
+    own = replace(options, groups=limits["groups"], own_layer_from=_OWN_LAYER_FROM)
 
     def entries(package: LockedPackage) -> Iterator[Entry]:
         return _entries(packages, package, compiled[package.key])

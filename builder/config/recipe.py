@@ -25,7 +25,7 @@ from builder.config.steps import Step
 from builder.config.wheelbuild import PackageName, WheelBuild
 from builder.config.yamlfile import YamlFile
 from builder.errors import ConfigError
-from builder.model import Compression
+from builder.model import Compression, LayerOptions
 from builder.trees.inside import check_inside, own_path
 from builder.version import __version__
 
@@ -139,17 +139,25 @@ class Registry(Model):
     """
 
 
+_LAYERS = LayerOptions()
+
+
 class Layers(Model):
     """How packages become layers. The defaults work with Docker 20.10 and later."""
 
-    compression: Compression = "gzip"
+    compression: Compression = _LAYERS.compression
     """Compression of the layers; Docker 20.10 reads only ``gzip``."""
-    own_layer_from: Annotated[int, Field(ge=1)] = 4 << 20
+    own_layer_from: Annotated[int, Field(ge=1)] = _LAYERS.own_layer_from
     """A package gets its own layer when its archive has at least this many bytes."""
-    groups: Annotated[int, Field(ge=1, le=64)] = 12
+    groups: Annotated[int, Field(ge=1, le=64)] = _LAYERS.groups
     """Number of layers for the small packages of one package manager; the name selects the
     layer.
     """
+
+    @property
+    def options(self) -> LayerOptions:
+        """The validated options as a frozen value for :mod:`builder.layers`."""
+        return LayerOptions(**self.model_dump())
 
 
 class SifOptions(Model):

@@ -127,7 +127,7 @@ class Stack:
         """Return the cache's records of the layers, and of what a build reads to plan them."""
         from builder.bases.dpkg import system_record
 
-        modules, layers = self._modules, self._request.recipe.layers
+        modules, layers = self._modules, self._request.recipe.layers.options
         store, budget = self._request.work.store, layers_for_packages(modules.total)
         planned = package_records(self.files, layers, self._request.work, budget=budget)
         base = system_record(LockedBase(self.base.reference, self.base.digest), store)
@@ -203,7 +203,7 @@ def _package_stack(request: BuildRequest, clock: Clock) -> Stack:
     total = MAX_LAYERS - OVERHEAD - len(base.layers) - recipe.step_count
     packages = build_layers(
         files,
-        recipe.layers,
+        recipe.layers.options,
         request.work,
         budget=layers_for_packages(total),
         post_link=recipe.conda.post_link,

@@ -26,7 +26,7 @@ from typing import Any
 
 from builder.errors import ImageError
 from builder.fetch.condapackage import EPOCH, File, write_package
-from builder.lock.markers import ARCHITECTURES
+from builder.markers import ARCHITECTURES
 from builder.model import BASE_PYTHON, LockedPackage
 from builder.store.temporary import temporary_beside
 from builder.store.walk import remove_tree

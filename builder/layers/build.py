@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from builder.config.recipe import Layers
 from builder.errors import LayerError
 from builder.layers.cache import (
     FORMAT,
@@ -32,7 +31,7 @@ from builder.layers.entry import Entry, PackageIndex
 from builder.layers.grouping import LayerPlan, listed, plan_lock, split_index
 from builder.layers.libraries import library_record
 from builder.layers.packages import Packages
-from builder.model import Compression, Descriptor, Layer, LayerContent, LockedPackage
+from builder.model import Compression, Descriptor, Layer, LayerContent, LayerOptions, LockedPackage
 from builder.parallel import Stopped, in_parallel
 from builder.progress import working
 from builder.store.blobs import Store
@@ -201,7 +200,7 @@ class LayersResult:
 
 def build_layers(
     packages: Packages,
-    options: Layers,
+    options: LayerOptions,
     work: Workspace,
     *,
     budget: int,
@@ -226,7 +225,7 @@ def build_layers(
     inputs = {
         **packages_key(packages),
         **_common(options, work),
-        "options": options.model_dump(),
+        "options": asdict(options),
         "budget": budget,
         "post_link": dict(post_link or {}),
     }
@@ -249,7 +248,7 @@ def build_layers(
 
 
 def package_records(
-    packages: Packages, options: Layers, work: Workspace, *, budget: int
+    packages: Packages, options: LayerOptions, work: Workspace, *, budget: int
 ) -> list[Path]:
     """Return the records of the packages' layers, and of what planning them reads.
 
@@ -262,12 +261,14 @@ def package_records(
     return [*layers, *indexes, *licences]
 
 
-def _common(options: Layers, work: Workspace) -> dict[str, Any]:
+def _common(options: LayerOptions, work: Workspace) -> dict[str, Any]:
     """Return the part of a key for what the bytes of every layer depend on."""
     return {"codec": codec_name(options.compression), "epoch": work.settings.epoch}
 
 
-def _plans(packages: Packages, options: Layers, budget: int, work: Workspace) -> list[PlannedLayer]:
+def _plans(
+    packages: Packages, options: LayerOptions, budget: int, work: Workspace
+) -> list[PlannedLayer]:
     """Return the layers of packages."""
     indexes, common = packages.indexes, _common(options, work)
     splits = {key: split_index(index) for key, index in indexes.items()}

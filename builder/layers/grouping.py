@@ -25,10 +25,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from builder.config.recipe import Layers
 from builder.errors import LayerError
 from builder.layers.entry import PackageIndex
-from builder.model import LayerContent, LockedPackage, Manager
+from builder.model import LayerContent, LayerOptions, LockedPackage, Manager
 
 #: Largest tar of a layer, in bytes, where its files can be distributed. Registries and proxies have
 #: limits, and a retry costs less.
@@ -60,7 +59,7 @@ class LayerPlan:
 def plan_lock(
     packages: Sequence[LockedPackage],
     sizes: Mapping[str, int],
-    options: Layers,
+    options: LayerOptions,
     *,
     budget: int,
     parts: Mapping[str, int] = MappingProxyType({}),

@@ -22,7 +22,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from builder.layers.entry import LinkContext
-from builder.lock.markers import marker_environment
+from builder.markers import marker_environment
 from builder.model import LockedPackage
 
 #: The needs of each node: a package's name, or with extras ``name[extra]``, which needs the package

@@ -23,10 +23,10 @@ from builder.config.explain import first_problem
 from builder.config.safeyaml import load, read_bytes
 from builder.config.yamlfile import Key, not_yaml, parse_yaml
 from builder.errors import ConfigError, LockError
-from builder.lock.markers import ARCHITECTURES
 from builder.lock.othertools import TOOLS, other_file
 from builder.lock.record import TIME, RecordError, custom_metadata, read_custom
 from builder.lock.sourcerecords import TEXT, with_sources
+from builder.markers import ARCHITECTURES
 from builder.model import MAIN, Lock, LockedPackage
 from builder.net.urlvariables import variables_in
 from builder.oci.digest import sha256

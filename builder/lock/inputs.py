@@ -19,10 +19,10 @@ from builder.errors import ConfigError, LockError
 from builder.lock.environment import recipe_environment
 from builder.lock.file import lock_bytes
 from builder.lock.groups import chosen_groups, is_own
-from builder.lock.markers import ARCHITECTURES, applies
 from builder.lock.names import pypi_name
 from builder.lock.record import prefixed
 from builder.lock.spec import Environment, SourceSpec, Spec
+from builder.markers import ARCHITECTURES, applies
 from builder.model import Lock, canonical_json
 from builder.redact import redact
 

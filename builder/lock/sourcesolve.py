@@ -38,7 +38,6 @@ from packaging.version import Version
 from builder.config.wheelbuild import WheelBuild
 from builder.errors import BuilderError, ConfigError, SolveError, WheelError
 from builder.lock.indexes import Indexes
-from builder.lock.markers import applies, unfulfilled
 from builder.lock.names import conda_mapping, pypi_name
 from builder.lock.request import BuiltWheel, SolveRequest, WheelBuilder
 from builder.lock.sdists import find_sdists, find_wheels
@@ -47,6 +46,7 @@ from builder.lock.spec import SourceSpec
 from builder.lock.urls import filename_of
 from builder.lock.uv import NoWheels
 from builder.lock.wheels import PUBLISHED_AGAIN
+from builder.markers import applies, unfulfilled
 from builder.model import WHEELS, LockedPackage
 from builder.redact import redact
 from builder.settings import Settings

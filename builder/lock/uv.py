@@ -15,11 +15,11 @@ from packaging.utils import canonicalize_name
 from builder.errors import BuilderError, FetchError, SolveError
 from builder.lock.hints import pip_hint
 from builder.lock.indexes import Indexes
-from builder.lock.markers import ARCHITECTURES
 from builder.lock.request import SolveRequest
 from builder.lock.tool import run_tool
 from builder.lock.urls import unexpanded
 from builder.lock.wheels import glibc_minor
+from builder.markers import ARCHITECTURES
 from builder.net.pipconfig import pip_configuration
 from builder.net.urlvariables import is_own
 from builder.redact import redact

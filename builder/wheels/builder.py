@@ -22,13 +22,13 @@ from builder.errors import FetchError, WheelError
 from builder.fetch.packages import fetch_for
 from builder.layers.cache import cache_key
 from builder.lock.environment import recipe_environment
-from builder.lock.markers import unfulfilled
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.solve import Cutoffs
 from builder.lock.sourcerecords import locked_url
 from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import SourceSpec, spec_of
 from builder.lock.uv import uv_program
+from builder.markers import unfulfilled
 from builder.model import Fetched, Lock, LockedBase, LockedPackage, LockedSource, SifImage
 from builder.progress import working
 from builder.qemu import emulation

@@ -16,10 +16,9 @@ from typing import NoReturn
 import pytest
 from isal import igzip
 
-from builder.config.recipe import Layers
 from builder.layers.build import LayersResult, build_layers, make_layer
 from builder.layers.entry import Deflated, Entry, Inline, LinkContext
-from builder.model import Fetched
+from builder.model import Fetched, LayerOptions
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.workspace import Workspace
@@ -61,7 +60,10 @@ def real_wheels(
 def build(packages: list[Fetched], folder: Path, jobs: int = 2) -> LayersResult:
     where = Settings(folder / "cache", folder / "tmp", jobs)
     return build_layers(
-        files_of(packages, where, CONTEXT), Layers(groups=3), Workspace(where, Store(where.cache)), budget=90
+        files_of(packages, where, CONTEXT),
+        LayerOptions(groups=3),
+        Workspace(where, Store(where.cache)),
+        budget=90,
     )
 
 

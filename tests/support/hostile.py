@@ -22,14 +22,13 @@ from typing import Any
 import pytest
 
 from builder.bases.pack import pack_tar
-from builder.config.recipe import Layers
 from builder.errors import BuilderError
 from builder.image.config import make_image
 from builder.layers.build import build_layers, make_layer
 from builder.layers.conda import conda_entries, conda_index
 from builder.layers.entry import Entry, LinkContext
 from builder.layers.wheel import wheel_entries, wheel_index
-from builder.model import Fetched, Image, Layer, Lock
+from builder.model import Fetched, Image, Layer, LayerOptions, Lock
 from builder.oci.layout import write_layout
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -406,7 +405,7 @@ def hostile_image(folder: Path) -> tuple[Image, Settings, Store]:
             continue
         with contextlib.suppress(BuilderError):
             layer_of(package, folder / "refused", store)
-    built = build_layers(files_of(accepted, given), Layers(), Workspace(given, store), budget=100)
+    built = build_layers(files_of(accepted, given), LayerOptions(), Workspace(given, store), budget=100)
     bottom = pack_tar([make_rootfs_tar(folder).read_bytes()], store, 2, "bottom")
     lock = Lock((), ("linux-64",))
     target = recipe(cmd=["sh", "-c", "ls /opt/conda"])

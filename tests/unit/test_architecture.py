@@ -22,15 +22,14 @@ FUNCTION_LINES = 60
 HOUSES = {
     "ground": (
         ("bench", "errors", "interrupts", "model", "progress", "redact", "stages", "tarheaders", "text"),
-        ("git", "parallel", "settings", "version"),
+        ("git", "markers", "parallel", "settings", "version"),
         ("store",),
         ("workspace",),
     ),
-    "formats": (("oci",), ("net", "qemu"), ("registry", "trees")),
+    "formats": (("oci",), ("net", "qemu"), ("registry", "trees"), ("layers",), ("sif",)),
     "lock": (("config",), ("lock",)),
     "build": (
-        ("layers",),
-        ("fetch", "sif"),
+        ("fetch",),
         ("bases", "sources"),
         ("image",),
         ("run",),

@@ -12,10 +12,10 @@ from packaging.requirements import Requirement
 from builder.errors import ConfigError, LockError
 from builder.lock.formats.common import PackageMaker, check_groups, read_text
 from builder.lock.formats.foreign import ForeignLock, Found, LockTarget
-from builder.lock.markers import applies
 from builder.lock.pipsection import PipSection, requirement_lines
 from builder.lock.sourcerecords import GIT_HASH
 from builder.lock.spec import SourceSpec, Spec
+from builder.markers import applies
 from builder.model import LockedPackage
 from builder.redact import redact
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from builder.fetch.condapackage import EPOCH, File, write_package
-from builder.lock.markers import ARCHITECTURES as PROCESSORS
+from builder.markers import ARCHITECTURES as PROCESSORS
 from tests.support.debian_channel.contents import (
     ARCHITECTURES,
     CERTIFICATES_DEB,

@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import Layers
 from builder.errors import LayerError
 from builder.layers import build as build_module
 from builder.layers.build import LayersResult, build_layers, make_layer
 from builder.layers.entry import Entry, LinkContext
 from builder.layers.packages import Packages
 from builder.layers.wheel import wheel_entries
-from builder.model import Compression, Fetched, Layer, LayerContent, LockedPackage
+from builder.model import Compression, Fetched, Layer, LayerContent, LayerOptions, LockedPackage
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.workspace import Workspace
@@ -68,14 +67,14 @@ def build(
     folder: Path,
     *,
     jobs: int = 2,
-    options: Layers | None = None,
+    options: LayerOptions | None = None,
     context: LinkContext = CONTEXT,
     epoch: int = EPOCH,
 ) -> LayersResult:
     where = Settings(folder / "cache", folder / "tmp", jobs, epoch=epoch)
     return build_layers(
         files_of(packages, where, context),
-        options or Layers(groups=4, own_layer_from=1 << 20),
+        options or LayerOptions(groups=4, own_layer_from=1 << 20),
         Workspace(where, Store(where.cache)),
         budget=90,
     )
@@ -88,7 +87,7 @@ def digests(result: LayersResult) -> list[tuple[str, str, int]]:
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_same_bytes_everywhere(tmp_path: Path, wheels: list[Fetched], compression: Compression) -> None:
     """The number of jobs, the umask and the cache folder do not change a layer."""
-    options = Layers(groups=4, own_layer_from=1 << 20, compression=compression)
+    options = LayerOptions(groups=4, own_layer_from=1 << 20, compression=compression)
     first = build(wheels, tmp_path / "1", jobs=1, options=options)
     old = os.umask(0o077)
     try:
@@ -144,7 +143,7 @@ def test_titles_do_not_depend_on_the_cache(tmp_path: Path, wheels: list[Fetched]
     the package was the only one of a group.
     """
     one = [f for f in wheels if f.package.name == "p5"]
-    alone = Layers(groups=4, own_layer_from=1)
+    alone = LayerOptions(groups=4, own_layer_from=1)
     group = build(one, tmp_path / "cached").layers[0]
     cached = build(one, tmp_path / "cached", options=alone)
     assert cached == build(one, tmp_path / "cached", options=alone)
@@ -159,7 +158,7 @@ def test_titles_do_not_depend_on_the_cache(tmp_path: Path, wheels: list[Fetched]
         {"context": replace(CONTEXT, prefix="/opt/env")},
         {"context": replace(CONTEXT, python="3.12", site_packages="lib/python3.12/site-packages")},
         {"epoch": EPOCH + 1},
-        {"options": Layers(groups=4, own_layer_from=1 << 20, compression="zstd")},
+        {"options": LayerOptions(groups=4, own_layer_from=1 << 20, compression="zstd")},
     ],
     ids=["prefix", "python", "epoch", "codec"],
 )
@@ -213,11 +212,11 @@ def test_link_scripts(tmp_path: Path) -> None:
         LayerError, match=r"a-1.0-0.conda has a link script \(/opt/conda/bin/.a-post-link.sh\)"
     ) as caught:
         build_layers(
-            files_of([a], where), Layers(), Workspace(where, store), budget=9, post_link={"b": "skip"}
+            files_of([a], where), LayerOptions(), Workspace(where, store), budget=9, post_link={"b": "skip"}
         )
     assert "post_link: {a: skip}" in caught.value.hint
     result = build_layers(
-        files_of([a], where), Layers(), Workspace(where, store), budget=9, post_link={"a": "skip"}
+        files_of([a], where), LayerOptions(), Workspace(where, store), budget=9, post_link={"a": "skip"}
     )
     assert result.notes == ("a: its link script was not run, as the recipe says",)
 
@@ -263,7 +262,7 @@ def test_archives_that_are_read(tmp_path: Path, wheels: list[Fetched]) -> None:
 
         work = Workspace(settings, Store(settings.cache))
         files = Packages([one.package for one in packages], CONTEXT, work, fetch)
-        return build_layers(files, Layers(groups=3), work, budget=50)
+        return build_layers(files, LayerOptions(groups=3), work, budget=50)
 
     first = build(wheels)
     assert asked == [[one.package.name for one in wheels]]

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.config.recipe import Layers
 from builder.errors import LayerError
 from builder.layers.entry import IndexEntry, PackageIndex
 from builder.layers.grouping import (
@@ -18,7 +17,7 @@ from builder.layers.grouping import (
     plan_lock,
     split_index,
 )
-from builder.model import LockedPackage, Manager
+from builder.model import LayerOptions, LockedPackage, Manager
 
 MIB = 1 << 20
 
@@ -48,7 +47,7 @@ def test_each_package_is_in_one_layer(
     """Every package is in one layer, in link order, large ones below groups, within the budget."""
     packages = [*(package(n, manager="conda") for n in conda), *(package(n) for n in pip)]
     known = {p.key: sizes.get(i, 0) for i, p in enumerate(packages)}
-    plans = plan_lock(packages, known, Layers(), budget=budget)
+    plans = plan_lock(packages, known, LayerOptions(), budget=budget)
     assert len(plans) <= budget
     assert sorted(p.key for plan in plans for p in plan.packages) == sorted(p.key for p in packages)
     kinds = [("group" in plan.title, plan.packages[0].manager) for plan in plans]
@@ -67,7 +66,7 @@ def test_content_of_titles() -> None:
         package(n, "2") for n in ("group", "six", "torch", "big")
     ]
     sizes = {p.key: 9 * MIB for p in packages if p.version == "2" and p.name != "six"}
-    plans = plan_lock(packages, sizes, Layers(), budget=90, parts={packages[-1].key: 2})
+    plans = plan_lock(packages, sizes, LayerOptions(), budget=90, parts={packages[-1].key: 2})
     assert {plan.content.name for plan in plans} >= {"pip group", "pip torch", "pip big"}
     for plan in plans:
         assert content_of(plan.title) == plan.content
@@ -79,7 +78,7 @@ def test_threshold_doubles() -> None:
     """The threshold doubles until the layers fit the budget."""
     packages = [package(f"p{i}") for i in range(100)]
     sizes = {p.key: (i + 1) * MIB for i, p in enumerate(packages)}
-    plans = plan_lock(packages, sizes, Layers(groups=4), budget=50)
+    plans = plan_lock(packages, sizes, LayerOptions(groups=4), budget=50)
     alone = {p.packages[0].name for p in plans if "group" not in p.title}
     assert alone == {
         f"p{i}" for i in range(63, 100)
@@ -90,7 +89,7 @@ def test_threshold_doubles() -> None:
 def test_no_room_above_the_base(budget: int) -> None:
     """A budget that no plan fits is an error."""
     with pytest.raises(LayerError, match=f"{budget} are left above the base image"):
-        plan_lock([package("a")], {}, Layers(), budget=budget)
+        plan_lock([package("a")], {}, LayerOptions(), budget=budget)
 
 
 @given(names, st.integers(0, 59), st.integers(1, 64))
@@ -99,7 +98,7 @@ def test_updates_move_no_package(pip: list[str], which: int, groups: int) -> Non
     which %= len(pip)
     before = [package(n) for n in pip]
     after = [package(n, "2.0" if i == which else "1.0") for i, n in enumerate(pip)]
-    options = Layers(groups=groups)
+    options = LayerOptions(groups=groups)
     assert membership(plan_lock(before, {}, options, budget=97)) == membership(
         plan_lock(after, {}, options, budget=97)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from packaging.markers import default_environment
 
-from builder.lock.markers import marker_environment, unfulfilled
+from builder.markers import marker_environment, unfulfilled
 
 
 def test_complete() -> None:
