@@ -34,11 +34,23 @@ _PLOT = _CLONE / "docs" / "performance.svg"
 
 def _arguments() -> argparse.Namespace:
     names = [workload.name for workload in workloads(_FOLDER, quick=False)]
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=(__doc__ or "").split("\n")[0]
+    )
     add = parser.add_argument
     add("--quick", action="store_true", help="small environments, each measured once")
-    add("--only", action="append", default=[], choices=[*names, SIZE, START], help="measure this part only")
-    add("--render", action="store_true", help="measure nothing: write the page from benchmarks/results.json")
+    add(
+        "--only",
+        action="append",
+        default=[],
+        choices=[*names, SIZE, START],
+        help="measure this part only",
+    )
+    add(
+        "--render",
+        action="store_true",
+        help="measure nothing: write the page from benchmarks/results.json",
+    )
     add("--json", type=Path, help="where the raw figures go (default of short runs: .cache/bench)")
     return parser.parse_args()
 
@@ -62,7 +74,12 @@ def main() -> int:
         parts.need_root()
         parts.need("docker-registry", "mmdebstrap", "nsenter", "skopeo", "unshare")
         results = bench(Options(_FOLDER, given.quick, given.only, save))
-    except (CommandFailed, subprocess.CalledProcessError, pytest.skip.Exception, pytest.fail.Exception) as e:
+    except (
+        CommandFailed,
+        subprocess.CalledProcessError,
+        pytest.skip.Exception,
+        pytest.fail.Exception,
+    ) as e:
         print(f"bench: {e}", file=sys.stderr)
         return 1
     raw.write_text(json.dumps(results, indent=1) + "\n")

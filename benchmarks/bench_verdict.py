@@ -41,7 +41,9 @@ GPU = {
     "conv.training": 0.010,
     "attention": 0.010,
 }
-CPU = dict.fromkeys(("matmul.fp32", "memory.copy", "memory.triad", "conv.training", "attention"), 0.03)
+CPU = dict.fromkeys(
+    ("matmul.fp32", "memory.copy", "memory.triad", "conv.training", "attention"), 0.03
+)
 #: Figures that the clock of a GPU decides.
 _CLOCKED = ("matmul.", "conv.", "attention")
 
@@ -156,7 +158,9 @@ def simulate(model: Model, comparisons: int, rounds: int = MIN_ROUNDS) -> Row:
     """Return the results of many comparisons."""
     slower, unsteady = [], []
     for speed in CHANGES:
-        verdicts = [compare_images(model, speed, seed, rounds).verdict for seed in range(comparisons)]
+        verdicts = [
+            compare_images(model, speed, seed, rounds).verdict for seed in range(comparisons)
+        ]
         slower.append(verdicts.count("slower") / comparisons)
         unsteady.append(verdicts.count("unsteady") / comparisons)
     return Row(model, tuple(slower), tuple(unsteady))
@@ -179,7 +183,9 @@ def render(rows: Sequence[Row], comparisons: int) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; return 1 if there are too many false alarms."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_verdict", description=__doc__)
-    parser.add_argument("--comparisons", type=int, default=COMPARISONS, help="A/B runs of each cell")
+    parser.add_argument(
+        "--comparisons", type=int, default=COMPARISONS, help="A/B runs of each cell"
+    )
     options = parser.parse_args(arguments)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         rows = list(pool.map(simulate, MODELS, [options.comparisons] * len(MODELS)))

@@ -133,10 +133,18 @@ def docker_engine(suite: Suite, group: Cgroup) -> Iterator[DockerEngine]:
     """Start a Docker engine whose processes, and those of its builds and containers, are in a cgroup."""
     with parts.part_folder("dk") as folder:
         log, host = folder / "log", f"unix://{folder}/dk.sock"
-        env = parts.clean_environment(HOME=folder, DOCKER_HOST=host, DOCKER_CONFIG=folder / "config")
+        env = parts.clean_environment(
+            HOME=folder, DOCKER_HOST=host, DOCKER_CONFIG=folder / "config"
+        )
         (folder / "config").mkdir()
         words = ["--host", host, "--data-root", folder / "data", "--exec-root", folder / "exec"]
-        words += ["--pidfile", folder / "dk.pid", "--iptables=false", "--ip6tables=false", "--bridge=none"]
+        words += [
+            "--pidfile",
+            folder / "dk.pid",
+            "--iptables=false",
+            "--ip6tables=false",
+            "--bridge=none",
+        ]
         words += ["--exec-opt", "native.cgroupdriver=cgroupfs", f"--cgroup-parent={group.name}"]
         process = parts.start(suite.command("dockerd", *words), log, env)
         engine = DockerEngine(suite, process.pid, folder, env)
@@ -159,7 +167,9 @@ class Docker:
 
     def __init__(self, engine: DockerEngine, group: Cgroup, traffic: Traffic, base: str) -> None:
         self.engine, self.group, self.traffic = engine, group, traffic
-        self.image, self.bumped_image = (f"{traffic.state.registry.host}/bench/docker:{n}" for n in (1, 2))
+        self.image, self.bumped_image = (
+            f"{traffic.state.registry.host}/bench/docker:{n}" for n in (1, 2)
+        )
         engine.docker("pull", "--quiet", base)
         self._bases = self._images()
 
@@ -225,7 +235,9 @@ class Buildah:
 
     def __init__(self, podman: Podman, group: Cgroup, traffic: Traffic, base: str) -> None:
         self.podman, self.group, self.traffic = podman, group, traffic
-        self.image, self.bumped_image = (f"{traffic.state.registry.host}/bench/buildah:{n}" for n in (1, 2))
+        self.image, self.bumped_image = (
+            f"{traffic.state.registry.host}/bench/buildah:{n}" for n in (1, 2)
+        )
         podman.run("podman", "pull", "--quiet", "--tls-verify=false", base)
         self._bases = self._images()
 
@@ -270,7 +282,9 @@ def check_counted(tool: Docker | Buildah, folder: Path, base: str) -> None:
     cpu = tool.run(folder)["cpu"]
     tool.forget()
     if cpu < _BURN_S:
-        raise CommandFailed(f"of a build that uses {_BURN_S} s of CPU time {cpu:.2f} s were counted")
+        raise CommandFailed(
+            f"of a build that uses {_BURN_S} s of CPU time {cpu:.2f} s were counted"
+        )
 
 
 @contextlib.contextmanager
@@ -287,7 +301,9 @@ def buildah_rival(suite: Suite, group: Cgroup, traffic: Traffic, base: str) -> I
         yield Buildah(podman, group, traffic, base)
 
 
-def same_packages(docker: Docker, project: Project, workload: Workload, reference: str) -> dict[str, Any]:
+def same_packages(
+    docker: Docker, project: Project, workload: Workload, reference: str
+) -> dict[str, Any]:
     """Compare the distributions in docker's first image and in builder's, as the Python in each lists them.
 
     Args:

@@ -84,4 +84,7 @@ def _members(wheel: Path, data: bytearray) -> Iterator[tuple[memoryview, bool]]:
             name = int.from_bytes(view[header + 26 : header + 28], "little")
             extra = int.from_bytes(view[header + 28 : header + 30], "little")
             start = header + 30 + name + extra
-            yield view[start : start + info.compress_size], info.compress_type == zipfile.ZIP_DEFLATED
+            yield (
+                view[start : start + info.compress_size],
+                info.compress_type == zipfile.ZIP_DEFLATED,
+            )

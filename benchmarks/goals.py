@@ -81,10 +81,19 @@ _RATIOS = (
     _Ratio(f"torch, cold, {_COMPILED}: CPU", "torch", BUILDER, "cold", "cpu", 1 / 3),
     _Ratio(f"torch, cold, {_COMPILED}: peak memory", "torch", BUILDER, "cold", "rss", 1 / 2.5),
     _Ratio("torch, one package bumped: CPU", "torch", NO_BYTECODE, "bumped", "cpu", 1 / 30),
-    _Ratio(f"torch, one package bumped, {_COMPILED}: CPU", "torch", BUILDER, "bumped", "cpu", 1 / 55),
+    _Ratio(
+        f"torch, one package bumped, {_COMPILED}: CPU", "torch", BUILDER, "bumped", "cpu", 1 / 55
+    ),
     _Ratio("torch, nothing changed: CPU", "torch", BUILDER, "unchanged", "cpu", 1.0),
     _Ratio(f"torch, fresh machine, {_COMPILED}: CPU", "torch", BUILDER, "fresh", "cpu", 1 / 25),
-    _Ratio(f"torch, fresh machine, {_COMPILED}: received", "torch", BUILDER, "fresh", "received", 1 / 30),
+    _Ratio(
+        f"torch, fresh machine, {_COMPILED}: received",
+        "torch",
+        BUILDER,
+        "fresh",
+        "received",
+        1 / 30,
+    ),
     _Ratio("small, cold: CPU", "small", NO_BYTECODE, "cold", "cpu", 1.2),
     _Ratio(f"small, cold, {_COMPILED}: CPU", "small", BUILDER, "cold", "cpu", 1.5),
 )
@@ -134,7 +143,10 @@ def _of_starts(workloads: Mapping[str, Any]) -> Iterator[Goal]:
         ratio = median(row["seconds"]) / median(rival["seconds"])
         limit = 1 / 5 if row["case"] == AFTER_BUMP else 1.0
         yield Goal(
-            f"{row['case']}, {row['tool']}, {row['image']} / {row['against']}", ratio, limit, start=True
+            f"{row['case']}, {row['tool']}, {row['image']} / {row['against']}",
+            ratio,
+            limit,
+            start=True,
         )
 
 

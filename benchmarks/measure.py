@@ -35,7 +35,9 @@ class Figures:
 
 def medians(runs: Sequence[Figures]) -> Figures:
     """The median of each figure."""
-    values = {name: median(getattr(r, name) for r in runs) for name in ("seconds", "cpu", "rss", "pss")}
+    values = {
+        name: median(getattr(r, name) for r in runs) for name in ("seconds", "cpu", "rss", "pss")
+    }
     return Figures(values["seconds"], values["cpu"], int(values["rss"]), int(values["pss"]))
 
 
@@ -171,5 +173,7 @@ class Meter:
         )
         if done.returncode:
             tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-            raise CommandFailed(f"exit code {done.returncode}: {' '.join(map(str, command))}\n{tail}")
+            raise CommandFailed(
+                f"exit code {done.returncode}: {' '.join(map(str, command))}\n{tail}"
+            )
         return done.stdout

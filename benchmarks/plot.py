@@ -101,7 +101,10 @@ def _panel(panel: Panel) -> list[str]:
     for number, line in enumerate(panel.lines.values()):
         path = "L".join(f"{x_of(x):.1f} {y_of(y):.1f}" for x, y in line)
         out.append(f'<path class="line c{number}" d="M{path}"/>')
-        out += [f'<circle class="f{number}" cx="{x_of(x):.1f}" cy="{y_of(y):.1f}" r="3"/>' for x, y in line]
+        out += [
+            f'<circle class="f{number}" cx="{x_of(x):.1f}" cy="{y_of(y):.1f}" r="3"/>'
+            for x, y in line
+        ]
     return out
 
 

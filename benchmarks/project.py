@@ -63,7 +63,9 @@ def output_of(command: Sequence[str | Path], env: Mapping[str, str], cwd: Path) 
     Raises:
         CommandFailed: its exit code is not 0.
     """
-    done = subprocess.run([str(c) for c in command], env=dict(env), cwd=cwd, capture_output=True, text=True)
+    done = subprocess.run(
+        [str(c) for c in command], env=dict(env), cwd=cwd, capture_output=True, text=True
+    )
     if done.returncode:
         raise CommandFailed(
             f"exit code {done.returncode}: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
@@ -202,7 +204,10 @@ def publish_debian(project: Project) -> None:
     blobs.mkdir(parents=True)
     manifest = store.path(base.digest)
     content = json.loads(manifest.read_bytes())
-    for digest in (base.digest, *(blob["digest"] for blob in [content["config"], *content["layers"]])):
+    for digest in (
+        base.digest,
+        *(blob["digest"] for blob in [content["config"], *content["layers"]]),
+    ):
         shutil.copy(store.path(digest), blobs / digest.removeprefix("sha256:"))
     media_type = "application/vnd.oci.image.manifest.v1+json"
     entry = {"mediaType": media_type, "digest": base.digest, "size": manifest.stat().st_size}
@@ -210,7 +215,9 @@ def publish_debian(project: Project) -> None:
     (layout / "index.json").write_bytes(canonical_json(index))
     (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
     target = f"docker://{project.registry.host}/bench/debian:bookworm"
-    output_of(["skopeo", "copy", "--dest-tls-verify=false", f"oci:{layout}", target], project.env, layout)
+    output_of(
+        ["skopeo", "copy", "--dest-tls-verify=false", f"oci:{layout}", target], project.env, layout
+    )
 
 
 class RegistryState:
@@ -267,7 +274,9 @@ class Traffic:
         return Counts(self.state.size(), received + sum(server.sent() for server in self._servers))
 
 
-def measured(figures: Figures, before: Counts | None = None, after: Counts | None = None) -> dict[str, Any]:
+def measured(
+    figures: Figures, before: Counts | None = None, after: Counts | None = None
+) -> dict[str, Any]:
     """A repetition as it is stored: time, CPU, memory, and what was sent and received."""
     traffic = {}
     if before and after:
@@ -283,6 +292,9 @@ def builder_run(project: Project, target: str, group: Cgroup, traffic: Traffic) 
         text = meter.run(project.publish_command(target), project.env, project.root)
     assert meter.figures
     output = _first(text)
-    stages = {**output.get("build_seconds", {}), "push": (output.get("push") or {}).get("seconds", 0.0)}
+    stages = {
+        **output.get("build_seconds", {}),
+        "push": (output.get("push") or {}).get("seconds", 0.0),
+    }
     found = measured(meter.figures, before, traffic.count())
     return {**found, "stages": stages, "digest": output["digest"], "reference": output["reference"]}

@@ -161,7 +161,9 @@ def _starts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "|---|---|" + "---|" * len(columns),
     ]
     for (case, image), found in cells.items():
-        lines.append(f"| {case} | {_bold(image)} | {' | '.join(found.get(c, '') for c in columns)} |")
+        lines.append(
+            f"| {case} | {_bold(image)} | {' | '.join(found.get(c, '') for c in columns)} |"
+        )
     return lines
 
 

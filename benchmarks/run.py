@@ -35,7 +35,16 @@ from benchmarks.sif import apptainer_sifs, builder_sifs
 from benchmarks.start import StartContext, measure_start
 from benchmarks.suite import Suite, open_suite
 from benchmarks.wheels import fetch_wheels, requirement_of, served
-from benchmarks.workloads import BUILDAH, BUILDER, MICROMAMBA, NO_BYTECODE, UV, Workload, sized, workloads
+from benchmarks.workloads import (
+    BUILDAH,
+    BUILDER,
+    MICROMAMBA,
+    NO_BYTECODE,
+    UV,
+    Workload,
+    sized,
+    workloads,
+)
 from tests.support import parts
 from tests.support.debian_channel import make_debian_channel
 
@@ -48,7 +57,12 @@ QUICK_SIZES = ((10, 2 * 10**7), (30, 10**8))
 SIZE, START = "size", "start"
 
 #: What a rival, or a part that the tests share, raises.
-_FAILURES = (CommandFailed, subprocess.CalledProcessError, pytest.skip.Exception, pytest.fail.Exception)
+_FAILURES = (
+    CommandFailed,
+    subprocess.CalledProcessError,
+    pytest.skip.Exception,
+    pytest.fail.Exception,
+)
 
 Results = dict[str, Any]
 
@@ -131,7 +145,8 @@ def bench(options: Options) -> Results:
         if options.wants(SIZE):
             with _timed(results, SIZE):
                 results["size"] = [
-                    _size_point(run, count, size) for count, size in (QUICK_SIZES if options.quick else SIZES)
+                    _size_point(run, count, size)
+                    for count, size in (QUICK_SIZES if options.quick else SIZES)
                 ]
     results["seconds"]["all"] = round(time.monotonic() - started, 1)
     options.save(results)
@@ -190,7 +205,10 @@ def _measured_workload(run: _Bench, workload: Workload, links: str, results: Res
     if workload.updated:
         updated = project.lock(links, workload.conda, workload.updated)
     lock = project.lock(links, workload.conda, workload.wanted)
-    found: Results = {"title": workload.title, "packages": len(workload.wanted) or 1 + len(workload.conda)}
+    found: Results = {
+        "title": workload.title,
+        "packages": len(workload.wanted) or 1 + len(workload.conda),
+    }
     results["workloads"][workload.name] = found
     found["ways"] = _builder_runs(run, workload, lock, updated)
     chosen = [w for w in _wheels_of(workload) if requirement_of(w) in workload.wanted]
@@ -229,7 +247,15 @@ def _builder_runs(run: _Bench, workload: Workload, lock: Path, updated: Path | N
             if updated is not None and way == BUILDER:
                 ways[way].setdefault("fresh", []).append(_fresh(run, lock, updated))
     for way, cases_of in ways.items():
-        if len({one["digest"] for one in cases_of["cold"] + cases_of["again"] + cases_of["unchanged"]}) != 1:
+        if (
+            len(
+                {
+                    one["digest"]
+                    for one in cases_of["cold"] + cases_of["again"] + cases_of["unchanged"]
+                }
+            )
+            != 1
+        ):
             raise CommandFailed(f"{way} made images with different digests from one lock")
     run.project.use(lock)
     return ways
@@ -291,7 +317,9 @@ def _skipping(skipped: dict[str, str], name: str) -> Iterator[None]:
         say(f"{name} is left out: {e}")
 
 
-def _sifs(run: _Bench, workload: Workload, results: Results, lock: Path, updated: Path | None) -> None:
+def _sifs(
+    run: _Bench, workload: Workload, results: Results, lock: Path, updated: Path | None
+) -> None:
     found = results["workloads"][workload.name]
     say(f"{workload.name}: SIFs")
     project, group = run.project, run.group("builder")
@@ -305,7 +333,9 @@ def _sifs(run: _Bench, workload: Workload, results: Results, lock: Path, updated
     project.forget_sifs()
 
 
-def _after_docker(run: _Bench, workload: Workload, found: Results, lock: Path, updated: Path) -> None:
+def _after_docker(
+    run: _Bench, workload: Workload, found: Results, lock: Path, updated: Path
+) -> None:
     """Compares packages of docker's image with those of builder's, and measures starts.
 
     The registry still contains the images that docker pushed last.
@@ -324,7 +354,9 @@ def _after_docker(run: _Bench, workload: Workload, found: Results, lock: Path, u
         say(f"{workload.name}: starts")
         for layout in workload.sif:
             project.builder("build", layout)
-        sifs = {f"{BUILDER}, {layout}": project.root / f"dist/{layout}.sif" for layout in workload.sif}
+        sifs = {
+            f"{BUILDER}, {layout}": project.root / f"dist/{layout}.sif" for layout in workload.sif
+        }
         module = "prettytable" if run.options.quick else "torch"
         context = StartContext(run.suite, project.registry, images, sifs, module, run.options.quick)
         found["start"] = measure_start(context)
@@ -365,7 +397,10 @@ def machine(load: float, suite: Suite) -> dict[str, Any]:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     env = parts.clean_environment()
-    tools = {tool: suite.run([tool, "--version"], env).strip() for tool in ("dockerd", "buildah", "podman")}
+    tools = {
+        tool: suite.run([tool, "--version"], env).strip()
+        for tool in ("dockerd", "buildah", "podman")
+    }
     tools["uv"] = importlib.metadata.version("uv")
     return {
         "cpu": models[0] if models else "?",

@@ -21,7 +21,11 @@ _APPTAINER = {"apptainer build": (), "apptainer build, zstd 3": ZSTD}
 
 
 def builder_sifs(
-    project: Project, layouts: tuple[str, ...], runs: int, group: Cgroup, updated: Callable[[], None] | None
+    project: Project,
+    layouts: tuple[str, ...],
+    runs: int,
+    group: Cgroup,
+    updated: Callable[[], None] | None,
 ) -> dict[str, list[dict[str, Any]]]:
     """SIFs of each layout: cold; of the last layout also with nothing changed and after a bump.
 
@@ -64,7 +68,14 @@ def apptainer_sifs(project: Project, work: Path, group: Cgroup) -> dict[str, lis
         output_of(copy, apptainer.env, work)
         for way, options in _APPTAINER.items():
             sif, meter = work / "apptainer.sif", Meter(group)
-            command: list[str | Path] = [apptainer.path, "build", "--force", *options, sif, f"oci:{layout}"]
+            command: list[str | Path] = [
+                apptainer.path,
+                "build",
+                "--force",
+                *options,
+                sif,
+                f"oci:{layout}",
+            ]
             with meter.measure():
                 meter.run(command, apptainer.env, work)
             assert meter.figures

@@ -111,7 +111,11 @@ def measure_start(context: StartContext) -> list[dict[str, Any]]:
     with contextlib.ExitStack() as stack:
         group = Cgroup(f"builder-start-{os.getpid()}")
         stack.callback(group.remove)
-        sifs = () if context.quick else stored_sifs(context.registry.host, context.sifs, context.images)
+        sifs = (
+            ()
+            if context.quick
+            else stored_sifs(context.registry.host, context.sifs, context.images)
+        )
         for runtime in stack.enter_context(runtimes(names, group, context.suite)):
             starting = sifs if runtime.name == "apptainer, oras" else bumped
             rows += start_rows(Plan(runtime, starting, group, 1), context.module)
@@ -135,7 +139,9 @@ def start_rows(plan: Plan, modules: str) -> list[StartRow]:
             for reference in filter(None, (image.reference, image.bumped)):
                 case = CASES[reference == image.bumped]
                 empty = StartRow(case, plan.runtime.name, image.name, plan.against)
-                _pull_and_import(plan, reference, modules, rows.setdefault((case, image.name), empty))
+                _pull_and_import(
+                    plan, reference, modules, rows.setdefault((case, image.name), empty)
+                )
     plan.runtime.forget()
     return list(rows.values())
 
@@ -171,7 +177,9 @@ def import_rows(plan: Plan, modules: str, processes: Sequence[int] = (1, 8)) -> 
     plan.runtime.forget()
     for image in plan.images:
         plan.runtime.pull(Meter(plan.group), image.reference)
-        _import_at_once(plan, image, modules, 1)  # not counted: the first container of an image costs more
+        _import_at_once(
+            plan, image, modules, 1
+        )  # not counted: the first container of an image costs more
     caches = ("cold", "warm") if drop_page_cache() else ("warm",)
     for cache in caches:
         for count in processes:
@@ -201,7 +209,9 @@ def _say(row: StartRow) -> None:
 
 def import_case(cache: str, processes: int) -> str:
     """How tables name a row of imports."""
-    return f"import, {cache} page cache" + (f", {processes} processes at once" if processes > 1 else "")
+    return f"import, {cache} page cache" + (
+        f", {processes} processes at once" if processes > 1 else ""
+    )
 
 
 def _import_at_once(plan: Plan, image: StartImage, modules: str, count: int) -> tuple[float, float]:
@@ -266,7 +276,14 @@ def _copied(host: str, sources: Mapping[str, str]) -> dict[str, str]:
     references = {}
     for number, (name, source) in enumerate(sources.items()):
         references[name] = f"{host}/start/{number}:1"
-        copy = ["skopeo", "copy", "--quiet", "--src-tls-verify=false", "--dest-tls-verify=false", source]
+        copy = [
+            "skopeo",
+            "copy",
+            "--quiet",
+            "--src-tls-verify=false",
+            "--dest-tls-verify=false",
+            source,
+        ]
         subprocess.run([*copy, f"docker://{references[name]}"], check=True)
     return references
 
@@ -298,7 +315,11 @@ def _measure(given: argparse.Namespace) -> list[StartRow]:
         references = _copied(host, dict(given.image))
         files = {name: Path(file) for name, file in given.sif}
         names = given.runtime or ["docker"]
-        sifs = stored_sifs(host, files, references, given.against) if "apptainer, oras" in names else ()
+        sifs = (
+            stored_sifs(host, files, references, given.against)
+            if "apptainer, oras" in names
+            else ()
+        )
         for runtime in stack.enter_context(runtimes(names, group, suite)):
             images = sifs if runtime.name == "apptainer, oras" else images_of(references)
             plan = Plan(runtime, images, group, given.repetitions, given.against)
@@ -313,7 +334,12 @@ def main() -> int:
         parts.need_root()
         parts.need("skopeo", "docker-registry")
         rows = _measure(given)
-    except (CommandFailed, subprocess.CalledProcessError, pytest.skip.Exception, pytest.fail.Exception) as e:
+    except (
+        CommandFailed,
+        subprocess.CalledProcessError,
+        pytest.skip.Exception,
+        pytest.fail.Exception,
+    ) as e:
         print(f"start: {e}", file=sys.stderr)
         return 1
     if given.out:

@@ -48,13 +48,20 @@ class StartRow:
 
 def render(rows: Sequence[StartRow]) -> str:
     """A Markdown table of medians and their ratios."""
-    lines = ["| case | tool | image | time | pull | CPU | time, against | CPU, against |", "|---" * 8 + "|"]
+    lines = [
+        "| case | tool | image | time | pull | CPU | time, against | CPU, against |",
+        "|---" * 8 + "|",
+    ]
     by_name = {(row.case, row.tool, row.image): row for row in rows}
     for row in rows:
         other = by_name.get((row.case, row.tool, row.against))
         pull = f"{median(row.pull_seconds):.2f} s" if row.pull_seconds else ""
         time, cpu = median(row.seconds), median(row.cpu)
-        ratios = f"{time / median(other.seconds):.2f} | {cpu / median(other.cpu):.2f}" if other else " | "
+        ratios = (
+            f"{time / median(other.seconds):.2f} | {cpu / median(other.cpu):.2f}"
+            if other
+            else " | "
+        )
         lines.append(
             f"| {row.case} | {row.tool} | {row.image} | {time:.2f} s | {pull} | {cpu:.2f} s | {ratios} |"
         )

@@ -54,7 +54,9 @@ class DockerRuntime:
         meter.run(command, self.engine.env, self.engine.folder)
 
     def python(self, meter: Meter, reference: str, arguments: Sequence[str]) -> str:
-        command = self.engine.command("run", "--rm", "--network=none", reference, "python", *arguments)
+        command = self.engine.command(
+            "run", "--rm", "--network=none", reference, "python", *arguments
+        )
         return meter.run(command, self.engine.env, self.engine.folder)
 
 
@@ -70,12 +72,16 @@ class PodmanRuntime:
         self.podman.run("podman", "rmi", "--all", "--force")
 
     def pull(self, meter: Meter, reference: str) -> None:
-        command = self.podman.suite.command("podman", "pull", "--quiet", "--tls-verify=false", reference)
+        command = self.podman.suite.command(
+            "podman", "pull", "--quiet", "--tls-verify=false", reference
+        )
         meter.run(command, self.podman.env, self.podman.folder)
 
     def python(self, meter: Meter, reference: str, arguments: Sequence[str]) -> str:
         options = ["--rm", "--network=none", f"--cgroup-parent={self.group.name}"]
-        command = self.podman.suite.command("podman", "run", *options, reference, "python", *arguments)
+        command = self.podman.suite.command(
+            "podman", "run", *options, reference, "python", *arguments
+        )
         return meter.run(command, self.podman.env, self.podman.folder)
 
 
@@ -104,7 +110,14 @@ class ApptainerRuntime:
 
     def pull(self, meter: Meter, reference: str) -> None:
         source = f"{self.scheme}://{reference}"
-        command = [self.apptainer.path, "--quiet", "pull", "--no-https", self.file(reference), source]
+        command = [
+            self.apptainer.path,
+            "--quiet",
+            "pull",
+            "--no-https",
+            self.file(reference),
+            source,
+        ]
         meter.run(command, self.apptainer.env, self.folder)
 
     def python(self, meter: Meter, reference: str, arguments: Sequence[str]) -> str:

@@ -73,7 +73,9 @@ class Suite:
         """Return the command line that runs a program of the tree; the program has its process id."""
         return ["nsenter", f"--target={self.pid}", "--mount", "--", *words]
 
-    def run(self, words: Sequence[str | Path], env: Mapping[str, str], *, check: bool = True) -> str:
+    def run(
+        self, words: Sequence[str | Path], env: Mapping[str, str], *, check: bool = True
+    ) -> str:
         """Run a program of the tree, which is not measured; return its standard output.
 
         Raises:
@@ -105,7 +107,9 @@ def open_suite(*shared: Path, tree: Path = TREE) -> Iterator[Suite]:
         log = folder / "log"
         holder = parts.start([*hold, tree, "/var/tmp", *shared], log)
         try:
-            parts.wait_for(lambda: "ready" in log.read_text(), holder, log, f"the tree of Debian {SUITE}")
+            parts.wait_for(
+                lambda: "ready" in log.read_text(), holder, log, f"the tree of Debian {SUITE}"
+            )
             yield Suite(holder.pid)
         finally:
             parts.stop(holder)
@@ -130,7 +134,9 @@ def make_tree(tree: Path) -> None:
     command += [f"--aptopt={options}", SUITE, str(tree), source_line()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise CommandFailed(f"mmdebstrap cannot make a tree of Debian {SUITE}: {done.stderr[-2000:]}")
+        raise CommandFailed(
+            f"mmdebstrap cannot make a tree of Debian {SUITE}: {done.stderr[-2000:]}"
+        )
     made.write_text(wanted)
 
 

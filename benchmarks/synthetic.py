@@ -87,7 +87,10 @@ def packages(count: int, files: int, size: int) -> list[Package]:
     # As in real environments, few packages have most of the bytes.
     big = max(count // 10, 1)
     large = max(size - files * 7_000, 0) // big
-    return [Package(f"made-{n:03}", modules, each - modules, large if n < big else 0) for n in range(count)]
+    return [
+        Package(f"made-{n:03}", modules, each - modules, large if n < big else 0)
+        for n in range(count)
+    ]
 
 
 def write_wheels(folder: Path, wanted: Iterable[Package]) -> None:
@@ -110,7 +113,9 @@ def _members(package: Package) -> list[Member]:
     top = package.name.replace("-", "_")
     out = [_member(f"{top}/__init__.py", f'__version__ = "{package.version}"\n'.encode())]
     for n in range(package.modules - 1):
-        out.append(_member(f"{top}/part{n % 7}/module_{n}.py", _source(package.name, n, rng).encode()))
+        out.append(
+            _member(f"{top}/part{n % 7}/module_{n}.py", _source(package.name, n, rng).encode())
+        )
     pool = _pool()
     for n in range(package.data):
         start, size = rng.randrange(_BLOCK - 32_000), rng.randrange(500, 15_500)
@@ -136,7 +141,11 @@ def _source(package: str, n: int, rng: random.Random) -> str:
 
     text = _MODULE.format(n=n, package=package, name=word().title(), a=rng.randrange(1000))
     for _ in range(rng.randrange(2, 18)):
-        numbers = {"a": rng.randrange(1, 10_000), "b": rng.randrange(2, 90), "c": rng.randrange(1, 9_999)}
+        numbers = {
+            "a": rng.randrange(1, 10_000),
+            "b": rng.randrange(2, 90),
+            "c": rng.randrange(1, 9_999),
+        }
         text += _FUNCTION.format(name=f"{word()}_{word()}", x=f"x_{word()}", y=f"y_{word()}",
                                  text=f"{word()} {word()}", **numbers)  # fmt: skip
     return text
@@ -163,7 +172,9 @@ def _blocks() -> Sequence[Member]:
 def _member(path: str, content: bytes) -> Member:
     deflater = zlib.compressobj(6, zlib.DEFLATED, -15)
     deflated = deflater.compress(content) + deflater.flush()
-    return Member(path, deflated, len(content), zlib.crc32(content), hashlib.sha256(content).digest())
+    return Member(
+        path, deflated, len(content), zlib.crc32(content), hashlib.sha256(content).digest()
+    )
 
 
 def _base64(digest: bytes) -> str:

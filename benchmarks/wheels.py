@@ -62,14 +62,18 @@ def fetch_wheels(folder: Path, wanted: Sequence[str]) -> None:
     present = {requirement_of(wheel) for wheel in folder.glob("*.whl")}
     missing = [line for line in wanted if line not in present]
     if missing:
-        print(f"bench: downloading {len(missing)} wheels into {folder}", file=sys.stderr, flush=True)
+        print(
+            f"bench: downloading {len(missing)} wheels into {folder}", file=sys.stderr, flush=True
+        )
     for batch in batches(missing):
         try:
             _download(folder, batch)
         except CommandFailed:
             if not any("+cpu" in line for line in batch):
                 raise
-            _download(folder, batch, "--index-url", _TORCH_INDEX)  # pip's own indexes have none with +cpu
+            _download(
+                folder, batch, "--index-url", _TORCH_INDEX
+            )  # pip's own indexes have none with +cpu
 
 
 def batches(wanted: Sequence[str]) -> list[list[str]]:
@@ -80,7 +84,11 @@ def batches(wanted: Sequence[str]) -> list[list[str]]:
     out: list[list[str]] = []
     for line in wanted:
         name = line.partition("==")[0]
-        free = (b for b in out if not any(o.partition("==")[0] == name for o in b) and "+cpu" not in b[0])
+        free = (
+            b
+            for b in out
+            if not any(o.partition("==")[0] == name for o in b) and "+cpu" not in b[0]
+        )
         batch = None if "+cpu" in line else next(free, None)
         if batch is None:
             out.append([line])

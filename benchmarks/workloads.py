@@ -64,7 +64,14 @@ def workloads(folder: Path, *, quick: bool) -> list[Workload]:
     )
     if quick:
         found = [
-            _real("small", "10 small wheels", folder, sif=("flat", "layered"), apptainer=True, starts=True),
+            _real(
+                "small",
+                "10 small wheels",
+                folder,
+                sif=("flat", "layered"),
+                apptainer=True,
+                starts=True,
+            ),
             conda,
             _made("synthetic", folder, count=30, files=3_000, size=60_000_000, rivals=(UV,)),
         ]
@@ -72,7 +79,15 @@ def workloads(folder: Path, *, quick: bool) -> list[Workload]:
     return [
         _real("small", "10 small wheels", folder),
         conda,
-        _made("synthetic", folder, count=300, files=60_000, size=1_000_000_000, rivals=(UV,), rival_runs=1),
+        _made(
+            "synthetic",
+            folder,
+            count=300,
+            files=60_000,
+            size=1_000_000_000,
+            rivals=(UV,),
+            rival_runs=1,
+        ),
         _real(
             "torch",
             "torch for CPU, a machine-learning environment",
@@ -112,7 +127,8 @@ def _made(name: str, folder: Path, *, count: int, files: int, size: int, **more:
     packages = synthetic.packages(count, files, size)
     newer = replace(packages[-1], version="1.1")
     wanted, updated = (
-        tuple(synthetic.requirement(p) for p in some) for some in (packages, [*packages[:-1], newer])
+        tuple(synthetic.requirement(p) for p in some)
+        for some in (packages, [*packages[:-1], newer])
     )
 
     def fetch(wheels: Path) -> None:

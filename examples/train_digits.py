@@ -53,17 +53,31 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument(
-        "--epochs", type=int, default=20, help="total number of epochs, including those before a resume"
+        "--epochs",
+        type=int,
+        default=20,
+        help="total number of epochs, including those before a resume",
     )
-    parser.add_argument("--batch-size", type=int, default=96, help="images per step, in total over all ranks")
+    parser.add_argument(
+        "--batch-size", type=int, default=96, help="images per step, in total over all ranks"
+    )
     parser.add_argument("--learning-rate", type=float, default=0.003)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--checkpoint-dir", default=os.environ.get("BUILDER_CHECKPOINT_DIR") or "checkpoints")
     parser.add_argument(
-        "--tensorboard", type=Path, metavar="DIR", help="write Accuracy/test and Loss/train to this folder"
+        "--checkpoint-dir", default=os.environ.get("BUILDER_CHECKPOINT_DIR") or "checkpoints"
     )
     parser.add_argument(
-        "--pause", type=float, default=0, metavar="S", help="seconds to wait after each step, for experiments"
+        "--tensorboard",
+        type=Path,
+        metavar="DIR",
+        help="write Accuracy/test and Loss/train to this folder",
+    )
+    parser.add_argument(
+        "--pause",
+        type=float,
+        default=0,
+        metavar="S",
+        help="seconds to wait after each step, for experiments",
     )
     options = parser.parse_args(arguments)
     if options.epochs < 1 or options.batch_size < 1:
@@ -153,7 +167,10 @@ def read_digits() -> tuple[Tensor, Tensor]:
         table = torch.tensor(rows)
         return table[:, :64].reshape(-1, 1, 8, 8) / 16, table[:, 64].long()
     except (OSError, EOFError, ValueError, IndexError, RuntimeError) as e:
-        fail(f"{path} cannot be read: {e}", "copy it from scikit-learn: sklearn/datasets/data/digits.csv.gz")
+        fail(
+            f"{path} cannot be read: {e}",
+            "copy it from scikit-learn: sklearn/datasets/data/digits.csv.gz",
+        )
 
 
 def digits_file() -> Path:
@@ -163,7 +180,9 @@ def digits_file() -> Path:
         return Path(__file__).resolve().with_name("digits.csv.gz")
     for path in sorted(Path(folder).rglob("digits.csv.gz")):
         return path
-    return fail(f"BUILDER_DATA is {folder}, which contains no digits.csv.gz", "add it to the tar of --data")
+    return fail(
+        f"BUILDER_DATA is {folder}, which contains no digits.csv.gz", "add it to the tar of --data"
+    )
 
 
 def batches(count: int, size: int, epoch: int, seed: int, ranks: Ranks) -> Iterator[Tensor]:
@@ -186,7 +205,9 @@ class Folder:
 
     def prepare(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        for unfinished in self.folder.glob("digits-*.pt.part"):  # the program was killed while writing
+        for unfinished in self.folder.glob(
+            "digits-*.pt.part"
+        ):  # the program was killed while writing
             unfinished.unlink()
 
     def newest_first(self) -> list[str]:
@@ -257,7 +278,10 @@ class Checkpoints:
                 self.files.prepare()
         except Exception as e:  # object stores raise their own errors
             reason = e.strerror if isinstance(e, OSError) and e.strerror else e
-            fail(f"{place} cannot be used for checkpoints: {reason}", "choose another --checkpoint-dir")
+            fail(
+                f"{place} cannot be used for checkpoints: {reason}",
+                "choose another --checkpoint-dir",
+            )
 
     def load(self) -> dict[str, Any] | None:
         """Returns the checkpoint to resume from, chosen by rank 0: ``BUILDER_RESUME``, or the newest readable
@@ -277,7 +301,9 @@ class Checkpoints:
     def read(self, path: str, warn: bool = False) -> dict[str, Any] | None:
         """Returns the content of a checkpoint, or None if it is not valid."""
         try:
-            state = torch.load(io.BytesIO(self.files.read(path)), map_location="cpu", weights_only=True)
+            state = torch.load(
+                io.BytesIO(self.files.read(path)), map_location="cpu", weights_only=True
+            )
             if set(state) >= STATE_KEYS:
                 return dict(state)
             reason = "it is not a checkpoint of this program"
@@ -302,7 +328,10 @@ class Checkpoints:
             for old in own[RETAINED_CHECKPOINTS - 1 :]:
                 self.files.remove(old)
         except Exception as e:  # disk full, quota exceeded, object store not available
-            fail(f"cannot write checkpoint {name}: {e}", "free some space; older checkpoints are unchanged")
+            fail(
+                f"cannot write checkpoint {name}: {e}",
+                "free some space; older checkpoints are unchanged",
+            )
         self.log("checkpoint", checkpoint=path, bytes=len(data))
 
     def _choose(self) -> str | None:
@@ -356,14 +385,21 @@ class Log:
         """Logs the result of an epoch."""
         speed = round(images / max(seconds, 1e-9), 1)
         self(
-            "epoch", epoch=epoch, loss=loss, accuracy=accuracy, seconds=round(seconds, 3), images_per_s=speed
+            "epoch",
+            epoch=epoch,
+            loss=loss,
+            accuracy=accuracy,
+            seconds=round(seconds, 3),
+            images_per_s=speed,
         )
         if self.board is not None:
             self.board.add_scalar("Loss/train", loss, epoch)
             self.board.add_scalar("Accuracy/test", accuracy, epoch)
         if self.mlflow is not None:
             try:
-                self.mlflow.log_metrics({"loss": loss, "accuracy": accuracy, "seconds": seconds}, step=epoch)
+                self.mlflow.log_metrics(
+                    {"loss": loss, "accuracy": accuracy, "seconds": seconds}, step=epoch
+                )
             except Exception as e:
                 self("warning", message=f"logging to MLflow stopped: {type(e).__name__}")
                 self.mlflow = None
@@ -376,7 +412,10 @@ class Log:
             try:
                 self.mlflow.end_run(status)
             except Exception as e:
-                self("warning", message=f"MLflow did not receive the end of the run: {type(e).__name__}")
+                self(
+                    "warning",
+                    message=f"MLflow did not receive the end of the run: {type(e).__name__}",
+                )
 
     def _open_tensorboard(self, folder: Path) -> None:
         try:
@@ -412,7 +451,9 @@ def make_network() -> nn.Module:
         *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU()),
         *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
     )
-    return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(32 * 4 * 4, 64), nn.ReLU(), nn.Linear(64, 10))
+    return nn.Sequential(
+        *convolutions, nn.Flatten(), nn.Linear(32 * 4 * 4, 64), nn.ReLU(), nn.Linear(64, 10)
+    )
 
 
 def fingerprint(model: nn.Module) -> str:
@@ -469,7 +510,9 @@ class Training:
         while self.progress.epoch < self.options.epochs:
             if not self._train_epoch():
                 stopped_by = self.stop_signals[0] if self.stop_signals else "signal of another rank"
-                self.log("stopped", signal=stopped_by, epoch=self.progress.epoch, step=self.progress.step)
+                self.log(
+                    "stopped", signal=stopped_by, epoch=self.progress.epoch, step=self.progress.step
+                )
                 self.log.close("KILLED")
                 self.ranks.leave()
                 return STOPPED
@@ -546,7 +589,9 @@ class Training:
         mean_loss = self.progress.loss / steps
         self.progress = Progress(self.progress.epoch + 1, run=self.progress.run)
         seconds = time.monotonic() - started
-        self.log.epoch(self.progress.epoch, mean_loss, accuracy, seconds, (steps - first_step) * size)
+        self.log.epoch(
+            self.progress.epoch, mean_loss, accuracy, seconds, (steps - first_step) * size
+        )
         self._save()
         return True
 
@@ -559,7 +604,9 @@ class Training:
         self.optimizer.step()
         time.sleep(self.options.pause)
         # All ranks decide together: a rank that stops alone would leave the others waiting.
-        mean, stopped = self.ranks.sum(loss.item() / self.ranks.world, float(bool(self.stop_signals)))
+        mean, stopped = self.ranks.sum(
+            loss.item() / self.ranks.world, float(bool(self.stop_signals))
+        )
         self.progress.loss += mean
         self.progress.step += 1
         return stopped > 0
@@ -592,7 +639,9 @@ def main() -> int:
     options = parse_options()
     stop_signals: list[str] = []
     for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, lambda signum, frame: stop_signals.append(signal.Signals(signum).name))
+        signal.signal(
+            number, lambda signum, frame: stop_signals.append(signal.Signals(signum).name)
+        )
     torch.set_num_threads(1)  # the network is too small for more threads
     torch.manual_seed(options.seed)
     torch.backends.cudnn.deterministic = True

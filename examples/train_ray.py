@@ -53,7 +53,10 @@ def parse_options() -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument(
-        "--epochs", type=int, default=20, help="total number of epochs, including those before a resume"
+        "--epochs",
+        type=int,
+        default=20,
+        help="total number of epochs, including those before a resume",
     )
     parser.add_argument("--workers", type=int, help="default: one per GPU of the cluster, else one")
     parser.add_argument(
@@ -61,10 +64,18 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--learning-rate", type=float, default=0.003)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--checkpoint-dir", default=os.environ.get("BUILDER_CHECKPOINT_DIR") or "checkpoints")
-    parser.add_argument("--max-failures", type=int, default=10, help="how often to resume after lost workers")
     parser.add_argument(
-        "--pause", type=float, default=0, metavar="S", help="seconds to wait after each step, for experiments"
+        "--checkpoint-dir", default=os.environ.get("BUILDER_CHECKPOINT_DIR") or "checkpoints"
+    )
+    parser.add_argument(
+        "--max-failures", type=int, default=10, help="how often to resume after lost workers"
+    )
+    parser.add_argument(
+        "--pause",
+        type=float,
+        default=0,
+        metavar="S",
+        help="seconds to wait after each step, for experiments",
     )
     return parser.parse_args()
 
@@ -126,12 +137,16 @@ def open_run(place: str, parameters: dict[str, Any]) -> str:
 
     tracker, run = client(), os.environ.get("MLFLOW_RUN_ID", "")
     if not run:
-        experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME") or NAME).experiment_id
+        experiment = mlflow.set_experiment(
+            os.environ.get("MLFLOW_EXPERIMENT_NAME") or NAME
+        ).experiment_id
         found = tracker.search_runs([experiment], f"tags.`{TAG}` = '{place}'", max_results=1)
         run = (found[0] if found else tracker.create_run(experiment, tags={TAG: place})).info.run_id
     tracker.update_run(run, "RUNNING")
     for name, value in parameters.items():
-        with contextlib.suppress(mlflow.MlflowException):  # a resumed training may have other workers
+        with contextlib.suppress(
+            mlflow.MlflowException
+        ):  # a resumed training may have other workers
             tracker.log_param(run, name, value)
     return str(run)
 
@@ -196,17 +211,23 @@ def train_worker(options: dict[str, Any]) -> None:
     model = ray.train.torch.prepare_model(train_digits.make_network())
     optimizer = torch.optim.AdamW(model.parameters(), lr=options["learning_rate"])
     start = resume(worker, model, optimizer)
-    worker.log("start", world_size=worker.world, device=str(device), host=socket.gethostname(), epoch=start)
+    worker.log(
+        "start", world_size=worker.world, device=str(device), host=socket.gethostname(), epoch=start
+    )
     with one_run(options["run"], worker.rank) as log_metrics:
         for epoch in range(start, options["epochs"]):
             began = time.monotonic()
             loss = train_epoch(worker, model, optimizer, (images, labels), epoch, options)
             mean, seconds = worker.mean(loss), time.monotonic() - began
             accuracy = measure(model, images, labels)
-            log_metrics({f"rank{worker.rank}/loss": loss, f"rank{worker.rank}/seconds": seconds}, epoch + 1)
+            log_metrics(
+                {f"rank{worker.rank}/loss": loss, f"rank{worker.rank}/seconds": seconds}, epoch + 1
+            )
             if worker.rank == 0:
                 log_metrics({"loss": mean, "accuracy": accuracy}, epoch + 1)
-            worker.log("epoch", epoch=epoch + 1, loss=mean, accuracy=accuracy, seconds=round(seconds, 3))
+            worker.log(
+                "epoch", epoch=epoch + 1, loss=mean, accuracy=accuracy, seconds=round(seconds, 3)
+            )
             save(worker, model, optimizer, epoch + 1, {"loss": mean, "accuracy": accuracy})
     worker.log("done", epochs=options["epochs"], weights=train_digits.fingerprint(bare(model)))
 
@@ -234,7 +255,11 @@ def save(worker: Worker, model: Any, optimizer: Any, epoch: int, metrics: dict[s
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = None
         if worker.rank == 0:
-            state = {"model": bare(model).state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
+            state = {
+                "model": bare(model).state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "epoch": epoch,
+            }
             torch.save(state, Path(folder, STATE))
             checkpoint = Checkpoint.from_directory(folder)
         ray.train.report({"epoch": epoch, **metrics}, checkpoint=checkpoint)

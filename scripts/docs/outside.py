@@ -31,7 +31,9 @@ def pages(root: Path, known: Mapping[str, Path]) -> dict[str, str]:
         known: the pages of ``docs/`` by their path in it.
     """
     made: dict[str, str] = {}
-    waiting = [path.relative_to(root) for path in known.values() if path.is_relative_to(root / "docs")]
+    waiting = [
+        path.relative_to(root) for path in known.values() if path.is_relative_to(root / "docs")
+    ]
     while waiting:
         page = waiting.pop()
         if page.suffix != ".md":

@@ -87,7 +87,9 @@ def save_report(page: Path, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--report", type=Path, help="the page of a report; default: of the project made here")
+    parser.add_argument(
+        "--report", type=Path, help="the page of a report; default: of the project made here"
+    )
     arguments = parser.parse_args()
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
@@ -97,7 +99,9 @@ def main() -> None:
         save_svg(transcript(COMMANDS, folder, Path(temporary)), PICTURES / "first-image.svg")
         if arguments.report is None:
             shown("builder report", folder, Path(temporary))
-        save_report(arguments.report or next(folder.glob("reports/*.html")), PICTURES / "report.png")
+        save_report(
+            arguments.report or next(folder.glob("reports/*.html")), PICTURES / "report.png"
+        )
 
 
 if __name__ == "__main__":

@@ -51,7 +51,12 @@ def commands() -> str:
     for context in _contexts(click.Context(cli, info_name="builder")):
         command = context.command
         usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-        parts += [f"## {context.command_path}", f"`{usage}`", _help(command), _options(command, context)]
+        parts += [
+            f"## {context.command_path}",
+            f"`{usage}`",
+            _help(command),
+            _options(command, context),
+        ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -157,7 +162,9 @@ def _rows(path: str, model: type[BaseModel]) -> tuple[list[str], list[tuple[str,
             if field.is_required() and name != "name"
             else _default(field.get_default(call_default_factory=True))
         )
-        meaning = field.description or meanings.get(name) or (inner and _first_sentence(inner[0])) or ""
+        meaning = (
+            field.description or meanings.get(name) or (inner and _first_sentence(inner[0])) or ""
+        )
         rows.append(
             f"| `{name}` | {_cell(_type(field.annotation))} | {_cell(default)} | {_cell(_text(meaning))} |"
         )
@@ -211,7 +218,12 @@ def _type(annotation: Any) -> str:
 
 
 def _default(value: Any) -> str:
-    if value is None or value is PydanticUndefined or value in ("", (), {}) or isinstance(value, BaseModel):
+    if (
+        value is None
+        or value is PydanticUndefined
+        or value in ("", (), {})
+        or isinstance(value, BaseModel)
+    ):
         return ""
     if isinstance(value, tuple):
         return f"`[{', '.join(map(str, value))}]`"
@@ -234,7 +246,10 @@ def report(schema: Path) -> str:
         ]
         if rows:
             title = f"`{name}`" if name else "The report"
-            parts += [f"## {title}", "\n".join(["| field | type | meaning |", "|---|---|---|", *rows])]
+            parts += [
+                f"## {title}",
+                "\n".join(["| field | type | meaning |", "|---|---|---|", *rows]),
+            ]
     return "\n\n".join(parts) + "\n"
 
 
