@@ -19,11 +19,11 @@ from typing import Any
 from benchmarks.measure import Cgroup, CommandFailed, Figures, Meter
 from benchmarks.wheels import FileServer
 from builder.bases.resolve import open_base, resolve_base
-from builder.model import OCI_INDEX, canonical_json
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.store.records import read_record
-from builder.workspace import Workspace
+from builder.core.model import OCI_INDEX, canonical_json
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.store.records import read_record
+from builder.core.workspace import Workspace
 from tests.support import parts
 
 CLONE = Path(__file__).resolve().parents[1]

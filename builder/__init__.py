@@ -3,48 +3,48 @@ GPU.
 
 This module is the public Python API; ``docs/cli.md`` shows how to use it. Everything else may
 change in any release. Names are imported when they are used, so that ``import builder`` stays fast.
-Old versions of Python can read this module: :mod:`builder.version` reports them.
+Old versions of Python can read this module: :mod:`builder.core.version` reports them.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from builder.version import __version__
+from builder.core.version import __version__
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe as Recipe
+    from builder.core.errors import BuilderError as BuilderError
+    from builder.core.model import Lock as Lock
+    from builder.core.settings import Settings as Settings
+    from builder.core.stages import BuildOptions as BuildOptions
+    from builder.core.stages import LockOptions as LockOptions
     from builder.doctor import Finding as Finding
     from builder.doctor import examine_host as examine_host
     from builder.engines.base import BuildResult as BuildResult
-    from builder.errors import BuilderError as BuilderError
     from builder.launch.images import TargetImages as TargetImages
     from builder.launch.smoke import SmokeOutcome as SmokeOutcome
     from builder.launch.smoke import SmokeRequest as SmokeRequest
     from builder.launch.smoke import smoke_target as smoke_target
-    from builder.model import Lock as Lock
     from builder.project import Project as Project
     from builder.publishing.publish import Published as Published
     from builder.publishing.publish import PublishOptions as PublishOptions
     from builder.publishing.publish import publish as publish
-    from builder.settings import Settings as Settings
     from builder.smoke.options import SmokeOptions as SmokeOptions
     from builder.smoke.run import SmokeReport as SmokeReport
-    from builder.stages import BuildOptions as BuildOptions
-    from builder.stages import LockOptions as LockOptions
 
 #: The module that defines each public name.
 _MODULES = {
-    "BuildOptions": "builder.stages",
+    "BuildOptions": "builder.core.stages",
     "BuildResult": "builder.engines.base",
-    "BuilderError": "builder.errors",
+    "BuilderError": "builder.core.errors",
     "Finding": "builder.doctor",
-    "Lock": "builder.model",
-    "LockOptions": "builder.stages",
+    "Lock": "builder.core.model",
+    "LockOptions": "builder.core.stages",
     "Project": "builder.project",
     "PublishOptions": "builder.publishing.publish",
     "Published": "builder.publishing.publish",
     "Recipe": "builder.config.recipe",
-    "Settings": "builder.settings",
+    "Settings": "builder.core.settings",
     "SmokeOptions": "builder.smoke.options",
     "SmokeReport": "builder.smoke.run",
     "SmokeRequest": "builder.launch.smoke",

@@ -7,7 +7,7 @@ import sys
 
 def main() -> None:
     try:
-        from builder.interrupts import catch_ctrl_c
+        from builder.core.interrupts import catch_ctrl_c
 
         catch_ctrl_c()
         # A build holds some 100,000 objects (files of packages) and makes few cycles. With Python's

@@ -19,7 +19,11 @@ from pathlib import Path
 from builder.bases.python import base_python
 from builder.bases.resolve import check_base, is_made_here, open_recipe_base, resolve_recipe_base
 from builder.config.recipe import Recipe
-from builder.errors import LockError
+from builder.core.errors import LockError
+from builder.core.model import Lock, LockedBase, OsPackage
+from builder.core.redact import redact
+from builder.core.stages import LockOptions
+from builder.core.workspace import Workspace
 from builder.fetch.venv import locked_base_python
 from builder.image.recipe_files import recipe_entries
 from builder.lock.basepython import check_base_python
@@ -27,13 +31,9 @@ from builder.lock.file import earlier_lock, read_lock, replace_lock
 from builder.lock.found import found_packages
 from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment
-from builder.model import Lock, LockedBase, OsPackage
-from builder.redact import redact
-from builder.stages import LockOptions
 from builder.steps.apt_solve import solve_os_packages
 from builder.wheels.builder import ImageWheelBuilder
 from builder.wheels.locked import place_wheels, remove_unnamed
-from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,14 @@ from typing import TYPE_CHECKING, Literal
 
 from builder.bases.resolve import check_base
 from builder.config.recipe import Recipe, load_recipe, recipe_files
+from builder.core.errors import BuilderError, ConfigError, LockError, UsageError
+from builder.core.model import Image, Lock, SifImage
+from builder.core.progress import QUIET, Reporter, working
+from builder.core.settings import Settings, project_root
+from builder.core.stages import BuildOptions, LockOptions
+from builder.core.workspace import Workspace
 from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
-from builder.errors import BuilderError, ConfigError, LockError, UsageError
 from builder.image.files import lock_in_image
 from builder.image.recipe_files import recipe_entries
 from builder.lock.basepython import check_base_python
@@ -29,7 +34,6 @@ from builder.lock.environment import recipe_environment
 from builder.lock.file import earlier_lock, read_lock
 from builder.lock.groups import chosen_groups
 from builder.lock.inputs import stale_reasons
-from builder.model import Image, Lock, SifImage
 from builder.oci.digest import sha256
 from builder.oci.layout import (
     list_tags,
@@ -39,14 +43,10 @@ from builder.oci.layout import (
     write_if_changed,
     write_layout,
 )
-from builder.progress import QUIET, Reporter, working
-from builder.settings import Settings, project_root
 from builder.site.pulled import forget_pull
-from builder.stages import BuildOptions, LockOptions
 from builder.trees.inside import own_path
 from builder.wheels.locked import build_missing_wheels
 from builder.wheels.own import changed_wheels, has_own_code, update_wheels
-from builder.workspace import Workspace
 
 if TYPE_CHECKING:
     from builder.smoke.options import SlurmOptions, SmokeOptions
@@ -83,7 +83,7 @@ class Project:
 
     @classmethod
     def find(cls, start: Path, settings: Settings, reporter: Reporter = QUIET) -> Project:
-        """Return the project of a folder, see :func:`builder.settings.project_root`.
+        """Return the project of a folder, see :func:`builder.core.settings.project_root`.
 
         Raises:
             ConfigError: the folder does not exist, or neither it nor a parent is a project.

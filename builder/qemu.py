@@ -21,7 +21,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.errors import RunnerError
+from builder.core.errors import RunnerError
 from builder.oci.config import host_architecture
 
 #: By the OCI's name of the processor: qemu's name, and ELF's number (elf.h: e_machine).

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from builder.bases.resolve import resolve_base
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from tests.support.freshmachine import USER, FreshMachine, fresh_machine, give, serve_base
 from tests.support.install import base_folder
 from tests.support.parts import CLONE, Registry, part_folder, start_registry

@@ -15,27 +15,35 @@ from typing import IO, Any, cast
 
 from builder.bases.image import BaseImage, stored_base
 from builder.bases.pack import pack_tar
-from builder.errors import ImageError
-from builder.model import (
+from builder.core.errors import ImageError
+from builder.core.model import (
     OCI_CONFIG,
     OCI_LAYER_GZIP,
     OCI_LAYER_ZSTD,
     Descriptor,
     Layer,
 )
+from builder.core.store.blobs import Store
+from builder.core.store.files import CHUNK
+from builder.core.store.records import read_record, write_record
+from builder.core.tarheaders import (
+    BLOCK,
+    FILE,
+    HARDLINK,
+    SYMLINK,
+    TarError,
+    TarHeader,
+    read_headers,
+)
+from builder.core.workspace import Workspace
 from builder.oci.documents import check_size, some
 from builder.oci.image import manifest_of
 from builder.oci.manifest import (
     parse_config,
     parse_docker_listing,
 )
-from builder.store.blobs import Store
-from builder.store.files import CHUNK
-from builder.store.records import read_record, write_record
-from builder.tarheaders import BLOCK, FILE, HARDLINK, SYMLINK, TarError, TarHeader, read_headers
 from builder.trees.inflate import GZIP_MAGIC, ZSTD_MAGIC, inflate
 from builder.trees.member import DO_NOT_USE
-from builder.workspace import Workspace
 
 #: Members of an archive: layers, folders and links. Images have at most some hundred layers.
 MAX_MEMBERS = 100_000

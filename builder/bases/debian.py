@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from builder.bases.image import stored_base
-from builder.errors import ConfigError, ImageError
-from builder.model import canonical_json
-from builder.store.blobs import Store
-from builder.store.records import read_record, write_record
-from builder.workspace import Workspace
+from builder.core.errors import ConfigError, ImageError
+from builder.core.model import canonical_json
+from builder.core.store.blobs import Store
+from builder.core.store.records import read_record, write_record
+from builder.core.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

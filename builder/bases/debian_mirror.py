@@ -9,9 +9,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from builder.core.settings import Settings
+from builder.core.store.leftovers import temporary_folder
 from builder.net.apt import parse_stanza
-from builder.settings import Settings
-from builder.store.leftovers import temporary_folder
 
 _APT_HELPER = "/usr/lib/apt/apt-helper"
 _PASSED_ON = re.compile(

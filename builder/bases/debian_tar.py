@@ -7,8 +7,8 @@ import tarfile
 from collections.abc import Iterator
 from typing import IO
 
-from builder import tarheaders as tar
-from builder.errors import ImageError
+from builder.core import tarheaders as tar
+from builder.core.errors import ImageError
 from builder.trees.reader import TarReader
 
 #: What mmdebstrap needs to make a base, and the base does not.

@@ -17,14 +17,14 @@ from pathlib import Path
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_recipe_base
 from builder.config.recipe import Recipe
-from builder.errors import ImageError
-from builder.model import Layer, LockedBase
-from builder.progress import working
-from builder.store.blobs import Store
+from builder.core.errors import ImageError
+from builder.core.model import Layer, LockedBase
+from builder.core.progress import working
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.trees.member import DO_NOT_USE, Kind
 from builder.trees.merge import Merge
 from builder.trees.sources import Source, Stream, layer_source
-from builder.workspace import Workspace
 
 #: Part of the name of records. Increase it when other packages are found in the same base.
 _FORMAT = 1

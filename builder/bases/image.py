@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from builder.errors import ImageError
-from builder.model import Descriptor, Image, Layer, SifImage
+from builder.core.errors import ImageError
+from builder.core.model import Descriptor, Image, Layer, SifImage
+from builder.core.store.blobs import Store
 from builder.oci.documents import read_file
 from builder.oci.image import plain_image
 from builder.oci.layout import read_layout
 from builder.oci.manifest import parse_config, read_image
-from builder.store.blobs import Store
 
 
 @dataclass(frozen=True, slots=True)

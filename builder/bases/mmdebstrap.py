@@ -18,21 +18,21 @@ from pathlib import Path
 from builder.bases.debian_mirror import apt_credentials, apt_options
 from builder.bases.debian_tar import reproducible_tar
 from builder.bases.pack import pack_tar
-from builder.errors import ImageError
-from builder.model import Layer
+from builder.core.errors import ImageError
+from builder.core.model import Layer
+from builder.core.progress import working
+from builder.core.redact import redact
+from builder.core.settings import Settings, user_name
+from builder.core.store.files import CHUNK, require_space
+from builder.core.store.leftovers import SHARED_FOLDERS, temporary_folder
+from builder.core.store.subordinate import ranges, ranges_hint
+from builder.core.tarheaders import TarError
+from builder.core.text import human_seconds
+from builder.core.workspace import Workspace
 from builder.oci.config import DEFAULT_PATH, host_architecture
 from builder.oci.image import plain_image
-from builder.progress import working
 from builder.qemu import is_registered, registration_hint
-from builder.redact import redact
-from builder.settings import Settings, user_name
-from builder.store.files import CHUNK, require_space
-from builder.store.leftovers import SHARED_FOLDERS, temporary_folder
-from builder.store.subordinate import ranges, ranges_hint
-from builder.tarheaders import TarError
-from builder.text import human_seconds
 from builder.trees.member import counted
-from builder.workspace import Workspace
 
 #: Disk space that a base needs at most: its tree, and its layer.
 _NEEDED_SPACE = 1 << 30

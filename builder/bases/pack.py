@@ -14,8 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import deflate
 
-from builder.model import OCI_LAYER_GZIP, Descriptor, Layer
-from builder.store.blobs import Store
+from builder.core.model import OCI_LAYER_GZIP, Descriptor, Layer
+from builder.core.store.blobs import Store
 
 BLOCK = 1 << 20
 #: These layers are compressed once and downloaded often, so a better level than 1 pays.

@@ -12,18 +12,18 @@ from builder.bases.resolve import open_recipe_base
 from builder.bases.sif import base_sources
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
-from builder.errors import ConfigError, ImageError
+from builder.core.errors import ConfigError, ImageError
+from builder.core.model import LockedBase
+from builder.core.progress import working
+from builder.core.store.blobs import Store
+from builder.core.store.records import read_record, write_record
+from builder.core.workspace import Workspace
 from builder.fetch.venv import BasePython
 from builder.layers.conflicts import walk
-from builder.model import LockedBase
 from builder.oci.config import DEFAULT_PATH, config_environment
-from builder.progress import working
-from builder.store.blobs import Store
-from builder.store.records import read_record, write_record
 from builder.trees.member import Content, Kind
 from builder.trees.merge import Merge
 from builder.trees.sources import Source
-from builder.workspace import Workspace
 
 #: Part of the key of records. Increase it when another Python is found in the same base.
 _FORMAT = 1

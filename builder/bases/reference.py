@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builder.errors import ConfigError, RegistryError
+from builder.core.errors import ConfigError, RegistryError
+from builder.core.settings import expand_home
 from builder.oci.reference import Reference
-from builder.settings import expand_home
 
 _SUITES = ("bullseye", "bookworm", "trixie", "sid")
 _OWN = "without a registry: base: debian:bookworm"

@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from builder.bases.image import BaseImage
-from builder.model import Descriptor, Layer, LockedBase
+from builder.core.model import Descriptor, Layer, LockedBase
+from builder.core.workspace import Workspace
 from builder.oci.image import plain_image
 from builder.oci.manifest import parse_config, parse_manifest, read_image
 from builder.oci.reference import Reference
-from builder.workspace import Workspace
 
 if TYPE_CHECKING:
     from builder.registry.client import RegistryClient

@@ -17,13 +17,13 @@ from builder.bases.image import BaseImage, no_such_base, open_layout_base, store
 from builder.bases.reference import path_and_tag, split_reference
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
-from builder.errors import ConfigError, ImageError, RegistryError
-from builder.model import LockedBase
+from builder.core.errors import ConfigError, ImageError, RegistryError
+from builder.core.model import LockedBase
+from builder.core.redact import redact
+from builder.core.settings import expand_home
+from builder.core.workspace import Workspace
 from builder.net.mirrors import mirrored_base
 from builder.oci.reference import Reference
-from builder.redact import redact
-from builder.settings import expand_home
-from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

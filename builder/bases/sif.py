@@ -9,13 +9,13 @@ from pathlib import Path
 
 from builder.bases.image import BaseImage, no_such_base
 from builder.bases.pack import pack_tar
-from builder.model import Layer, SifImage
-from builder.progress import working
+from builder.core.model import Layer, SifImage
+from builder.core.progress import working
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.sif.read import open_sif, read_sif
-from builder.store.blobs import Store
 from builder.trees.member import Kind, Member
 from builder.trees.sources import Source, layer_source
-from builder.workspace import Workspace
 
 
 def open_sif_base(reference: str, path: Path, architecture: str, store: Store) -> BaseImage:

@@ -27,21 +27,21 @@ from builder.bases.registry import fetch_layer
 from builder.bytecode import worker
 from builder.bytecode.inputs import BytecodeRequest, modules_of, modules_record
 from builder.bytecode.runtime import JOB_FOLDER, make_runtime
-from builder.errors import LayerError, RunnerError
+from builder.core.errors import LayerError, RunnerError
+from builder.core.model import Image, Layer, LockedPackage
+from builder.core.parallel import in_parallel
+from builder.core.progress import working
+from builder.core.store.blobs import Store
+from builder.core.store.files import read_foreign
+from builder.core.store.leftovers import temporary_folder
+from builder.core.text import visible
 from builder.layers.cache import recorded_layer
 from builder.layers.content import read_whole
 from builder.layers.entry import Entry, Range
-from builder.model import Image, Layer, LockedPackage
-from builder.parallel import in_parallel
-from builder.progress import working
 from builder.run.base import RunOptions
 from builder.run.process import tail
 from builder.run.select import find_runner
 from builder.run.task import run_in_folder
-from builder.store.blobs import Store
-from builder.store.files import read_foreign
-from builder.store.leftovers import temporary_folder
-from builder.text import visible
 from builder.trees.merge import Merge
 from builder.trees.sources import layer_source
 

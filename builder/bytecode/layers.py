@@ -34,13 +34,13 @@ from builder.bytecode.inputs import (
     modules_of,
     modules_record,
 )
+from builder.core.model import Layer, LockedPackage, Manager
 from builder.layers.build import LayerMaker, PlannedLayer, contents_key, packages_key
 from builder.layers.cache import cache_key, layer_record, recorded_layers
 from builder.layers.compress import codec_name
 from builder.layers.entry import Entry, LinkContext
 from builder.layers.grouping import BYTECODE_TITLE, LayerPlan, plan_lock
 from builder.layers.packages import Packages
-from builder.model import Layer, LockedPackage, Manager
 
 if TYPE_CHECKING:
     from builder.bytecode.compile import Bytecode

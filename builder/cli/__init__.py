@@ -19,12 +19,12 @@ from builder.cli.leave import leave
 from builder.cli.logs import log_path, start_logging
 from builder.cli.options import COUNT, FILE, flag
 from builder.cli.output import Output
-from builder.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError
-from builder.interrupts import take_interrupt
-from builder.redact import redact
-from builder.settings import Settings
-from builder.store.running import mark_running
-from builder.version import __version__
+from builder.core.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError
+from builder.core.interrupts import take_interrupt
+from builder.core.redact import redact
+from builder.core.settings import Settings
+from builder.core.store.running import mark_running
+from builder.core.version import __version__
 
 #: Command: module of ``builder.cli`` that defines it, and its summary, so that ``--help`` imports no command.
 COMMANDS = {

@@ -21,18 +21,18 @@ from builder.cli.options import (
 )
 from builder.cli.slurmoptions import slurm_options, take_job_options
 from builder.cli.unchanged import repeatable
+from builder.core.errors import ImageError, UsageError
+from builder.core.progress import working
+from builder.core.stages import BuildOptions
+from builder.core.store.folders import CacheFolders
+from builder.core.store.unchanged import give_up
+from builder.core.text import human_bytes
 from builder.engines import ENGINES
-from builder.errors import ImageError, UsageError
-from builder.progress import working
-from builder.stages import BuildOptions
-from builder.store.folders import CacheFolders
-from builder.store.unchanged import give_up
-from builder.text import human_bytes
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
+    from builder.core.model import Image, Lock
     from builder.engines.base import BuildResult
-    from builder.model import Image, Lock
     from builder.project import Project
     from builder.smoke.options import SlurmOptions
 

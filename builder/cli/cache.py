@@ -12,9 +12,9 @@ from click.core import ParameterSource
 
 from builder.cli.context import Context, context_exit, with_context
 from builder.cli.options import flag
-from builder.errors import BuilderError, ConfigError, UsageError
-from builder.progress import working
-from builder.text import Table, human_bytes, parse_bytes
+from builder.core.errors import BuilderError, ConfigError, UsageError
+from builder.core.progress import working
+from builder.core.text import Table, human_bytes, parse_bytes
 
 
 @click.group()
@@ -26,7 +26,7 @@ def cache() -> None:
 @with_context
 def cache_info(context: Context) -> None:
     """Show how much the cache holds."""
-    from builder.store.prune import usage
+    from builder.core.store.prune import usage
 
     with working(context.output, "measuring the cache"):
         folders = usage(context.settings.cache)
@@ -79,7 +79,7 @@ def cache_prune(
     With --max-size or --packages, what dist/ links to stays, and what was used since the oldest
     running command began.
     """
-    from builder.store.prune import cache_size
+    from builder.core.store.prune import cache_size
 
     _refuse_several({"--max-size": max_size, "--packages": packages, "--all": everything})
     limit, cache = _limit(max_size), context.settings.cache
@@ -104,9 +104,9 @@ def prune_all(
 
     Args:
         context: of the command.
-        days, limit, packages: see :func:`builder.store.prune.prune`.
+        days, limit, packages: see :func:`builder.core.store.prune.prune`.
     """
-    from builder.store.prune import prune
+    from builder.core.store.prune import prune
 
     freed, settings, stuck = 0, context.settings, set[Path]()
     with working(context.output, "pruning the cache"):

@@ -12,8 +12,8 @@ import click
 
 from builder.cli.options import decorated
 from builder.cli.output import Output
-from builder.errors import BuilderError, ConfigError
-from builder.settings import Settings
+from builder.core.errors import BuilderError, ConfigError
+from builder.core.settings import Settings
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe

@@ -8,8 +8,8 @@ import click
 
 from builder.cli.context import Context, with_context
 from builder.cli.options import choice
-from builder.text import human_bytes
-from builder.workspace import Workspace
+from builder.core.text import human_bytes
+from builder.core.workspace import Workspace
 
 
 @click.command()

@@ -8,14 +8,14 @@ from pathlib import Path
 from builder.bench.report import format_value
 from builder.cli.context import Context
 from builder.cli.markdown import lock_changes, package_table, section
-from builder.errors import LockError
+from builder.core.errors import LockError
+from builder.core.model import Lock
+from builder.core.text import Table, human_bytes
+from builder.core.workspace import Workspace
 from builder.lock.changes import LockChanges, compare_locks
 from builder.lock.file import read_lock
-from builder.model import Lock
 from builder.publishing.published import PublishedImage, open_published, published_reference
 from builder.publishing.release_changes import ReleaseChanges, compare_published
-from builder.text import Table, human_bytes
-from builder.workspace import Workspace
 
 #: Layers that are listed, the largest ones.
 _LAYERS = 15

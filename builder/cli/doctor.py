@@ -7,8 +7,8 @@ from dataclasses import asdict
 import click
 
 from builder.cli.context import Context, context_exit, with_context
-from builder.progress import working
-from builder.text import Table
+from builder.core.progress import working
+from builder.core.text import Table
 
 
 @click.command()

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.cli.context import Context
-from builder.text import Table
+from builder.core.text import Table
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
-    from builder.model import Lock
+    from builder.core.model import Lock
 
 
 def print_plan(context: Context, recipe: Recipe, lock_file: Path | None = None) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from builder.cli.output import Output, agreed
 from builder.cli.publish import publish_one
 from builder.cli.signing import sign_option, signing_key
 from builder.cli.slurmoptions import job_options, take_job_options
-from builder.errors import BuilderError, UsageError
-from builder.interrupts import catch_ctrl_c
-from builder.settings import Settings
-from builder.text import human_bytes
+from builder.core.errors import BuilderError, UsageError
+from builder.core.interrupts import catch_ctrl_c
+from builder.core.settings import Settings
+from builder.core.text import human_bytes
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe

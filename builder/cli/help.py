@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import click
 
-from builder.errors import UsageError, exit_codes
+from builder.core.errors import UsageError, exit_codes
 
 SCHEMAS = ("recipe", "site", "report")
 

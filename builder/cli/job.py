@@ -10,7 +10,7 @@ import click
 from builder.cli.context import Context, Words, WordsCommand, pass_context, words_argument
 from builder.cli.options import COUNT, FILE, choice, container_options, flag, refuse, text_option
 from builder.cli.slurmoptions import ACCOUNT_VARIABLES, raw_slurm_option
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -140,7 +140,7 @@ def _write(
 
 
 def _save(script: str, file: Path) -> None:
-    from builder.store.files import write_output
+    from builder.core.store.files import write_output
 
     if not file.parent.is_dir():
         hint = "create it, or choose another folder"

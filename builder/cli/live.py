@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from builder.text import human_bytes, human_seconds, visible
+from builder.core.text import human_bytes, human_seconds, visible
 
 #: Seconds without a line in a log, after which one says what runs. A busy machine may be late by a second.
 QUIET_S = 8.0

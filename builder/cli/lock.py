@@ -9,13 +9,13 @@ import click
 
 from builder.cli.context import Context, complete_target, context_exit, with_context
 from builder.cli.options import FILE, choice, flag
-from builder.errors import LockError
-from builder.stages import LockOptions
+from builder.core.errors import LockError
+from builder.core.stages import LockOptions
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
+    from builder.core.model import Lock
     from builder.lock.changes import LockChanges
-    from builder.model import Lock
 
 
 @click.command()
@@ -65,9 +65,9 @@ def lock(
     packages of that file, and adds what it lacks: Python and the base image.
     """
     from builder.cli.markdown import lock_changes
+    from builder.core.store.files import write_output
     from builder.lock.changes import compare_locks
     from builder.lock.file import earlier_lock
-    from builder.store.files import write_output
 
     project = context.project
     if names:
@@ -101,7 +101,7 @@ def _report(
 ) -> dict[str, Any]:
     """Print a lock that was written, and return it as JSON; ``changes`` is None for a first one."""
     from builder.cli.markdown import summary
-    from builder.model import BASE_PYTHON
+    from builder.core.model import BASE_PYTHON
 
     packages = [p for p in made.packages if not p.url.startswith(BASE_PYTHON)]
     count = {m: sum(p.manager == m for p in packages) for m in ("conda", "pip")}

@@ -15,11 +15,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from builder.errors import UsageError
-from builder.redact import redact
-from builder.store.folders import CacheFolders
-from builder.text import visible
-from builder.version import __version__
+from builder.core.errors import UsageError
+from builder.core.redact import redact
+from builder.core.store.folders import CacheFolders
+from builder.core.text import visible
+from builder.core.version import __version__
 
 #: How many logs stay in the cache.
 _LOGS = 50

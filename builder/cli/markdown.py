@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from builder.text import Table, one_line
+from builder.core.text import Table, one_line
 
 if TYPE_CHECKING:
     from builder.lock.changes import LockChanges

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 #: The type of a file's name.

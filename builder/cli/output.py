@@ -17,15 +17,15 @@ import click
 
 from builder.cli.live import Activity
 from builder.cli.logs import OUTPUT
-from builder.errors import UsageError
-from builder.text import Table, visible
+from builder.core.errors import UsageError
+from builder.core.text import Table, visible
 
 log = logging.getLogger(OUTPUT)
 
 
 class Output:
-    """Writes results to stdout and progress to stderr; the :class:`builder.progress.Reporter` of
-    all stages.
+    """Writes results to stdout and progress to stderr; the :class:`builder.core.progress.Reporter`
+    of all stages.
 
     Control characters of texts are shown as escapes (``\\x1b``): messages and tables quote
     registries, locks and packages, which could set the terminal's title, clear the screen, or hide

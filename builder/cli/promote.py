@@ -15,7 +15,7 @@ from builder.cli.signing import sign_option, signing_key
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
-    from builder.progress import Reporter
+    from builder.core.progress import Reporter
     from builder.publishing.destination import PublishDestination
     from builder.publishing.promote import ReleaseOptions, TagMoves
 

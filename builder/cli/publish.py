@@ -15,10 +15,10 @@ from builder.cli.options import choice, flag, origin_annotations, origin_options
 from builder.cli.signing import sign_option, signing_key
 from builder.cli.slurmoptions import job_options, take_job_options
 from builder.cli.unchanged import repeatable
-from builder.errors import UsageError
+from builder.core.errors import UsageError
+from builder.core.store.unchanged import asking, give_up
+from builder.core.text import human_bytes
 from builder.run import RUNNER_NAMES
-from builder.store.unchanged import asking, give_up
-from builder.text import human_bytes
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe

@@ -11,7 +11,7 @@ import click
 from builder.cli.context import Context, target_argument, with_context
 from builder.cli.options import choice, flag
 from builder.cli.slurmoptions import ACCOUNT_VARIABLES
-from builder.workspace import Workspace
+from builder.core.workspace import Workspace
 
 if TYPE_CHECKING:
     from builder.publishing.engines import EngineName

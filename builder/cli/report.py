@@ -11,7 +11,7 @@ import click
 
 from builder.cli.context import Context, complete_target, with_context
 from builder.cli.options import FILE
-from builder.errors import ConfigError, UsageError
+from builder.core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from builder.project import Project
@@ -41,9 +41,9 @@ def report(
     if share is not None:
         _share(context, names, share)
         return
+    from builder.core.store.files import write_output
     from builder.smoke.page import render, view
     from builder.smoke.reports import read_folder
-    from builder.store.files import write_output
 
     folder = context.project.reports
     found = {name: read_folder(folder / name) for name in _targets(context.project, names)}
@@ -73,9 +73,9 @@ def _share(context: Context, names: Sequence[str], path: Path) -> None:
         UsageError: not exactly one target has reports, or is named.
         ReportError: there is no such report, or it cannot be read.
     """
+    from builder.core.store.files import write_output
     from builder.smoke.reports import find_reports
     from builder.smoke.share import contents, share, to_bytes
-    from builder.store.files import write_output
 
     _require_folder("--share", path)
     if len(names) == 1 and ("/" in names[0] or names[0].endswith(".json")):

@@ -15,7 +15,7 @@ from builder.cli.context import (
     words_argument,
 )
 from builder.cli.options import container_options, flag, refuse
-from builder.workspace import Workspace
+from builder.core.workspace import Workspace
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe

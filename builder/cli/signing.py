@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli.options import FILE
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 
 if TYPE_CHECKING:
     from builder.publishing.keys import SigningKey

@@ -8,8 +8,8 @@ import click
 
 from builder.cli.context import Context, common_options, complete_site, with_context
 from builder.cli.options import choice
-from builder.errors import ConfigError
-from builder.text import Table
+from builder.core.errors import ConfigError
+from builder.core.text import Table
 
 if TYPE_CHECKING:
     from builder.config.recipe import GpuVendor

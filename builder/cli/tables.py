@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from builder.text import Table
+from builder.core.text import Table
 
 _GAP = "  "
 _INDENT = "    "

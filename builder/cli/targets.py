@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from builder.cli.context import Context, target_argument, with_context
-from builder.text import Table
+from builder.core.text import Table
 
 
 @click.command()

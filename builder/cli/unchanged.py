@@ -12,10 +12,10 @@ from typing import Any
 import click
 
 from builder.cli.context import Context
-from builder.errors import BuilderError
-from builder.settings import project_root
-from builder.store.folders import CacheFolders
-from builder.store.unchanged import Recording
+from builder.core.errors import BuilderError
+from builder.core.settings import project_root
+from builder.core.store.folders import CacheFolders
+from builder.core.store.unchanged import Recording
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _SECONDS = re.compile(r"\b\d+\.\d s\b")
 
 
 def repeatable(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that reads its record first, see :mod:`builder.store.unchanged`."""
+    """Return a command that reads its record first, see :mod:`builder.core.store.unchanged`."""
 
     @functools.wraps(command)
     def run(context: Context, /, **values: Any) -> None:

@@ -11,11 +11,11 @@ import click
 
 from builder.cli.context import Context, context_exit, with_context
 from builder.cli.options import FILE, flag
-from builder.errors import ImageError, UsageError, VerifyError
-from builder.workspace import Workspace
+from builder.core.errors import ImageError, UsageError, VerifyError
+from builder.core.workspace import Workspace
 
 if TYPE_CHECKING:
-    from builder.model import Image
+    from builder.core.model import Image
     from builder.publishing.rebuild import Rebuilt
     from builder.publishing.verify import Trust, Verification
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from builder.config.fields import Model
 from builder.config.yamlfile import YamlFile
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 
 #: Fields of the models that are not keys of a file.
 _NOT_KEYS = ("source", "root")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from builder.text import CONTROL
+from builder.core.text import CONTROL
 
 #: A variable in a shell text, or an escaped dollar sign.
 VARIABLE = re.compile(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from builder.config.yamlfile import YamlFile, load_yaml
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,10 +24,10 @@ from builder.config.smoketest import SmokeTest
 from builder.config.steps import Step
 from builder.config.wheelbuild import PackageName, WheelBuild
 from builder.config.yamlfile import YamlFile
-from builder.errors import ConfigError
-from builder.model import Compression, LayerOptions
+from builder.core.errors import ConfigError
+from builder.core.model import Compression, LayerOptions
+from builder.core.version import __version__
 from builder.trees.inside import check_inside, own_path
-from builder.version import __version__
 
 log = logging.getLogger(__name__)
 

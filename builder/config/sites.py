@@ -19,7 +19,7 @@ from typing import Any, Literal
 from builder.config.merge import load_chain, merge, near_hint
 from builder.config.site import Site
 from builder.config.yamlfile import YamlFile
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 from builder.trees.inside import own_path
 
 #: Keys of a site file.

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from builder.config.fields import Line, Model, Variable
-from builder.text import CONTROL
+from builder.core.text import CONTROL
 
 #: Names of variables that hold credentials.
 _SECRET = re.compile(

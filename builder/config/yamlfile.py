@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from builder.config.safeyaml import compose, load, read_bytes
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 
 Key = str | int
 _CONFLICT = re.compile(r"^<{7} ", re.MULTILINE)

@@ -14,18 +14,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from builder.core.errors import ImageError
+from builder.core.model import Image, SifImage
+from builder.core.settings import Settings
+from builder.core.store.files import require_space, sha256_file, space_errors
+from builder.core.store.subordinate import ranges, ranges_hint
 from builder.engines.base import BuildRequest, BuildResult, Clock, build_folder, cached_sif
 from builder.engines.layered import make_layers
-from builder.errors import ImageError
-from builder.model import Image, SifImage
 from builder.net.urlvariables import is_own
 from builder.oci.layout import write_layout
 from builder.run.apptainer import apptainer_problem, find_apptainer
 from builder.run.process import execute, tail
-from builder.settings import Settings
 from builder.sif.singularity import Metadata
-from builder.store.files import require_space, sha256_file, space_errors
-from builder.store.subordinate import ranges, ranges_hint
 
 _COMPRESSION = {"zstd": "-comp zstd -Xcompression-level 3", "gzip": "-comp gzip"}
 

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from builder.config.recipe import Recipe
+from builder.core.model import Image, Lock, LockedBase, LockedPackage, MissingLibrary, SifImage
+from builder.core.settings import DEFAULT_EPOCH
+from builder.core.stages import BuildOptions
+from builder.core.store.files import space_errors
+from builder.core.store.folders import CacheFolders
+from builder.core.store.leftovers import remove_left_behind
+from builder.core.store.temporary import temporary_name
+from builder.core.store.walk import remove_tree
+from builder.core.workspace import Workspace
 from builder.lock.record import lock_date
-from builder.model import Image, Lock, LockedBase, LockedPackage, MissingLibrary, SifImage
-from builder.settings import DEFAULT_EPOCH
-from builder.stages import BuildOptions
-from builder.store.files import space_errors
-from builder.store.folders import CacheFolders
-from builder.store.leftovers import remove_left_behind
-from builder.store.temporary import temporary_name
-from builder.store.walk import remove_tree
-from builder.workspace import Workspace
 
 if TYPE_CHECKING:
     from builder.layers.conflicts import Conflict

@@ -27,6 +27,9 @@ import yaml
 
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_base, resolve_base
+from builder.core.errors import ImageError, UsageError
+from builder.core.model import Fetched, LockedBase, SifImage
+from builder.core.store.files import link_or_copy
 from builder.engines.apptainer import environment
 from builder.engines.base import BuildRequest, BuildResult, Clock, build_folder
 from builder.engines.prepare import (
@@ -36,15 +39,12 @@ from builder.engines.prepare import (
     ordered_packages,
     write_target_sif,
 )
-from builder.errors import ImageError, UsageError
 from builder.image.files import system_entries
 from builder.layers.build import make_layer
 from builder.layers.entry import LinkContext
-from builder.model import Fetched, LockedBase, SifImage
 from builder.oci.layout import write_layout
 from builder.run.apptainer import find_apptainer
 from builder.run.process import execute, tail
-from builder.store.files import link_or_copy
 
 #: Where cotainr installs every environment.
 PREFIX = "/opt/cotainr/conda/envs/conda_container_env"

@@ -6,11 +6,11 @@ import importlib
 import logging
 
 from builder.config.recipe import Recipe
+from builder.core.errors import RunnerError, UsageError
+from builder.core.progress import working
 from builder.engines import ENGINES
 from builder.engines.base import BuildRequest, BuildResult, Engine
-from builder.errors import RunnerError, UsageError
 from builder.oci.config import host_architecture
-from builder.progress import working
 from builder.qemu import cannot_run, is_registered, registration_hint
 
 log = logging.getLogger(__name__)

@@ -15,19 +15,19 @@ from typing import Any
 
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_base, resolve_base
+from builder.core.errors import ImageError
+from builder.core.model import Layer
+from builder.core.progress import working
+from builder.core.store.files import CHUNK, require_space, space_errors
+from builder.core.store.temporary import temporary_name
+from builder.core.text import one_line
 from builder.engines.base import BuildRequest, BuildResult, Clock
 from builder.engines.layered import Stack, history, make_layers
 from builder.engines.prepare import image_of_build
-from builder.errors import ImageError
 from builder.image.archive import ArchiveFile, docker_load, inline, layer_file, tar_stream
 from builder.layers.build import make_layer
-from builder.model import Layer
-from builder.progress import working
 from builder.run.docker import docker_client, docker_errors, docker_problem
 from builder.run.process import tail
-from builder.store.files import CHUNK, require_space, space_errors
-from builder.store.temporary import temporary_name
-from builder.text import one_line
 
 
 class Docker:

@@ -13,12 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from builder.bases.resolve import is_made_here
-from builder.engines.base import BuildRequest, BuildResult, cached_sif
-from builder.image.files import system_entries
-from builder.layers.build import make_layer
-from builder.layers.cache import FORMAT, layer_record, recorded_layers
-from builder.layers.entry import LinkContext
-from builder.model import (
+from builder.core.model import (
     OCI_CONFIG,
     OCI_MANIFEST,
     Descriptor,
@@ -27,9 +22,14 @@ from builder.model import (
     SifImage,
     canonical_json,
 )
+from builder.core.store.records import read_record, write_record
+from builder.core.version import __version__
+from builder.engines.base import BuildRequest, BuildResult, cached_sif
+from builder.image.files import system_entries
+from builder.layers.build import make_layer
+from builder.layers.cache import FORMAT, layer_record, recorded_layers
+from builder.layers.entry import LinkContext
 from builder.net.mirrors import mirrored_base
-from builder.store.records import read_record, write_record
-from builder.version import __version__
 
 #: Fields of a recipe that set where an image is published, run, built or tested, not what is in it.
 _NOT_CONTENTS = {"source", "root", "registry", "group", "site", "engine", "smoke"}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from builder.bases.registry import present_layers
 from builder.bytecode.inputs import BytecodeRequest, python_package
 from builder.bytecode.layers import bytecode_layers, bytecode_records, in_order, layers_for_packages
+from builder.core.model import Image, Layer, LockedBase, SifImage
 from builder.engines.base import BuildRequest, BuildResult, Clock
 from builder.engines.prepare import image_of_build, prepare_inputs, python_record, write_target_sif
 from builder.image.config import environment
@@ -21,7 +22,6 @@ from builder.layers.conda_meta import history_entry
 from builder.layers.entry import Entry
 from builder.layers.libraries import library_record
 from builder.layers.packages import Packages
-from builder.model import Image, Layer, LockedBase, SifImage
 from builder.steps.recipe import check_step_architecture, recipe_steps
 
 if TYPE_CHECKING:

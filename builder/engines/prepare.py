@@ -12,8 +12,11 @@ from builder.bases.resolve import is_made_here, open_recipe_base, resolve_recipe
 from builder.config.recipe import Recipe
 from builder.config.wheelbuild import WheelBuild
 from builder.config.yamlfile import place_of
+from builder.core.errors import ConfigError, ImageError, LockError
+from builder.core.model import Fetched, Image, Layer, Lock, LockedBase, LockedPackage, SifImage
+from builder.core.redact import redact
+from builder.core.store.blobs import Store
 from builder.engines.base import BuildRequest, Clock, cached_sif
-from builder.errors import ConfigError, ImageError, LockError
 from builder.fetch.packages import fetch_for
 from builder.image.config import make_image
 from builder.layers.cache import FORMAT, cache_key
@@ -22,9 +25,6 @@ from builder.layers.entry import LinkContext
 from builder.layers.packages import Fetch, Packages
 from builder.lock.inputs import without_sha256
 from builder.lock.record import lock_date
-from builder.model import Fetched, Image, Layer, Lock, LockedBase, LockedPackage, SifImage
-from builder.redact import redact
-from builder.store.blobs import Store
 
 log = logging.getLogger(__name__)
 

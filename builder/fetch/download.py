@@ -11,12 +11,12 @@ from pathlib import Path
 
 import httpx
 
+from builder.core.model import LockedPackage
+from builder.core.parallel import Stopped
+from builder.core.progress import Reporter
+from builder.core.store.files import require_space
 from builder.fetch.failure import NotAvailable
-from builder.model import LockedPackage
 from builder.net.download import PartialFile, WrongRange, body_from, range_header, resume
-from builder.parallel import Stopped
-from builder.progress import Reporter
-from builder.store.files import require_space
 
 #: Failed attempts in a row for one URL that add no bytes, before the next place is tried.
 TRIES = 4

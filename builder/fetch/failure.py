@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from builder.errors import FetchError
-from builder.model import FIND_LINKS, WHEELS, LockedPackage
+from builder.core.errors import FetchError
+from builder.core.model import FIND_LINKS, WHEELS, LockedPackage
+from builder.core.redact import redact
 from builder.net.urlvariables import UrlVariables, variables_in
-from builder.redact import redact
 
 _MIRRORS = "BUILDER_MIRRORS='FROM=TO'"
 

@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.config.recipe import Recipe
-from builder.errors import HashMismatch
+from builder.core.errors import HashMismatch
+from builder.core.model import Fetched, LockedPackage
+from builder.core.parallel import in_parallel
+from builder.core.progress import working
+from builder.core.store.files import space_errors
+from builder.core.store.temporary import claimed
+from builder.core.workspace import Workspace
 from builder.fetch.failure import NotAvailable, first_line, not_found
 from builder.fetch.places import LocalFile, Places, Url
 from builder.fetch.verify import Verifier
 from builder.lock.environment import find_links
 from builder.lock.urls import url_variables
-from builder.model import Fetched, LockedPackage
 from builder.net.urlvariables import NO_VARIABLES, UrlVariables
-from builder.parallel import in_parallel
-from builder.progress import working
-from builder.store.files import space_errors
-from builder.store.temporary import claimed
-from builder.workspace import Workspace
 
 if TYPE_CHECKING:  # httpx is slow to import, and not needed if all packages are on this machine
     import httpx

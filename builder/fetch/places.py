@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from builder.errors import FetchError
-from builder.model import BASE_PYTHON, FIND_LINKS, WHEELS, LockedPackage
+from builder.core.errors import FetchError
+from builder.core.model import BASE_PYTHON, FIND_LINKS, WHEELS, LockedPackage
+from builder.core.redact import redact
+from builder.core.settings import Settings
+from builder.core.store.folders import CacheFolders
 from builder.net.findlinks import FindLinks, as_path
 from builder.net.mirrors import mirrors_of
 from builder.net.urlvariables import UrlVariables
-from builder.redact import redact
-from builder.settings import Settings
-from builder.store.folders import CacheFolders
 
 if TYPE_CHECKING:
     import httpx

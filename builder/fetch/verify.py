@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from builder.model import LockedPackage
-from builder.store.blobs import Store
-from builder.store.files import sha256_file
-from builder.store.fingerprints import compare
-from builder.store.records import read_record, write_record
+from builder.core.model import LockedPackage
+from builder.core.store.blobs import Store
+from builder.core.store.files import sha256_file
+from builder.core.store.fingerprints import compare
+from builder.core.store.records import read_record, write_record
 
 
 class Verifier:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.errors import ImageError
+from builder.core.errors import ImageError
+from builder.core.model import OCI_LAYER_ZSTD, Image, Layer, canonical_json
+from builder.core.store.durable import durable_file
+from builder.core.store.files import CHUNK, OUTPUT_HINT, space_errors
 from builder.layers.entry import Entry
 from builder.layers.tar import END, header, padding
-from builder.model import OCI_LAYER_ZSTD, Image, Layer, canonical_json
 from builder.oci.manifest import require_layers
-from builder.store.durable import durable_file
-from builder.store.files import CHUNK, OUTPUT_HINT, space_errors
 from builder.trees.inflate import inflate
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from typing import Any
 
 from builder.bases.image import BaseImage
 from builder.config.recipe import Recipe
-from builder.errors import ImageError
-from builder.image.files import ENTRYPOINT
-from builder.model import (
+from builder.core.errors import ImageError
+from builder.core.model import (
     DOCKER_LAYER_GZIP,
     OCI_CONFIG,
     OCI_LAYER,
@@ -30,10 +29,11 @@ from builder.model import (
     Manager,
     canonical_json,
 )
+from builder.core.redact import redact
+from builder.image.files import ENTRYPOINT
 from builder.oci.config import DEFAULT_PATH, config_environment
 from builder.oci.image import manifest_of
 from builder.oci.reference import Reference
-from builder.redact import redact
 
 log = logging.getLogger(__name__)
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from builder.bases.reference import path_and_tag
 from builder.bases.resolve import open_base, resolve_base
-from builder.errors import UsageError
-from builder.model import OCI_MANIFEST, Compression, Descriptor, Image, SifImage
+from builder.core.errors import UsageError
+from builder.core.model import OCI_MANIFEST, Compression, Descriptor, Image, SifImage
+from builder.core.workspace import Workspace
 from builder.oci.layout import read_layout
 from builder.oci.manifest import parse_manifest
 from builder.sif.plain import write_plain
 from builder.sif.read import open_sif
 from builder.sif.write import write_sif
-from builder.workspace import Workspace
 
 KINDS = ("oci", "docker-archive", "docker", "sif", "squashfs")
 #: How the names of plain squashfs images end.

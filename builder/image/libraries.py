@@ -26,14 +26,14 @@ from dataclasses import asdict
 from builder.bases.debian_libraries import debian_package
 from builder.bases.image import BaseImage
 from builder.config.recipe import Recipe
+from builder.core.model import Layer, MissingLibrary
+from builder.core.progress import working
+from builder.core.store.blobs import Store
+from builder.core.store.records import read_record, write_record
+from builder.core.workspace import Workspace
 from builder.layers.cache import cache_key
 from builder.layers.libraries import Libraries, is_library, recorded_libraries
 from builder.layers.packages import Packages
-from builder.model import Layer, MissingLibrary
-from builder.progress import working
-from builder.store.blobs import Store
-from builder.store.records import read_record, write_record
-from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

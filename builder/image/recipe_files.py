@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from builder.config.recipe import Files, Recipe
 from builder.config.yamlfile import place_of
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
+from builder.core.store.unchanged import look
 from builder.layers.entry import Entry, Range
-from builder.store.unchanged import look
 from builder.trees.inside import is_inside
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from builder.config.recipe import GpuVendor, Recipe
-from builder.errors import UsageError
+from builder.core.errors import UsageError
+from builder.core.model import SifImage
+from builder.core.workspace import Workspace
 from builder.launch.images import TargetImages
-from builder.model import SifImage
 from builder.oci.reference import is_digest
 from builder.publishing.pull import pull_reference
 from builder.run.base import Mount, RunOptions
@@ -25,7 +26,6 @@ from builder.site.images import check_sif
 from builder.site.job_plan import edf_name
 from builder.site.paths import command_folder
 from builder.site.shell import expand
-from builder.workspace import Workspace
 
 #: Folders of an image, in its root or the root itself, that a bound folder would hide.
 _SYSTEM = ("", "bin", "dev", "etc", "lib", "lib64", "opt", "proc", "run", "sbin", "sys", "usr")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from builder.config.policy import has_policy
 from builder.config.recipe import Recipe
-from builder.errors import BuilderError, ImageError, UsageError
-from builder.model import Image, SifImage
+from builder.core.errors import BuilderError, ImageError, UsageError
+from builder.core.model import Image, SifImage
+from builder.core.store.files import sha256_file
 from builder.oci.reference import is_digest
 from builder.project import Project, StoredImage
 from builder.publishing.pull import pinned_reference
@@ -20,7 +21,6 @@ from builder.site.images import image_reference, site_sif
 from builder.site.pulled import EnginePull, recorded_pull
 from builder.site.request import JobRequest
 from builder.site.shell import from_user
-from builder.store.files import sha256_file
 from builder.wheels.own import changed_folders
 
 log = logging.getLogger(__name__)

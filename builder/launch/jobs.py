@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 from builder.launch.images import TargetImages
 from builder.lock.file import earlier_lock
 from builder.site.job_plan import plan_job, salloc

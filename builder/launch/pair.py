@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from builder.config.recipe import Recipe
+from builder.core.errors import LockError, SmokeError, SmokeNotRun, UsageError
+from builder.core.stages import BuildOptions
 from builder.engines.base import BuildResult
-from builder.errors import LockError, SmokeError, SmokeNotRun, UsageError
 from builder.launch.smoke import SmokeRequest
 from builder.lock.file import read_lock
 from builder.project import Project
@@ -21,7 +22,6 @@ from builder.smoke.abrun import AbRuns, Side, ab_options
 from builder.smoke.run import SmokeReport
 from builder.smoke.slurm import check_smoke_job
 from builder.smoke.suggested import TORCH, SmokePlan, plan_smoke
-from builder.stages import BuildOptions
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from builder.config.recipe import Recipe
-from builder.errors import UsageError
+from builder.core.errors import UsageError
+from builder.core.workspace import Workspace
 from builder.image.convert import SQUASHFS_SUFFIXES, convert_image
 from builder.project import Project
 from builder.publishing.destination import destination_text, open_destination
 from builder.publishing.engines import EngineName, PullEngine, pull_into
 from builder.publishing.pull import AnyImage, Pulled, pull, pull_reference, split_image
 from builder.site.images import site_sif
-from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)

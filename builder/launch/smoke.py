@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from builder.config.recipe import Recipe
+from builder.core.errors import SmokeError, SmokeNotRun
+from builder.core.stages import BuildOptions
 from builder.engines.base import BuildResult
-from builder.errors import SmokeError, SmokeNotRun
 from builder.launch.images import TargetImages
 from builder.project import Project
 from builder.publishing.destination import destination_text
@@ -20,7 +21,6 @@ from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import StoredReport, earlier_runs, find_reports
 from builder.smoke.run import SmokeReport
 from builder.smoke.slurm import check_smoke_job, complete_job
-from builder.stages import BuildOptions
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,21 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.model import (
+    Compression,
+    Descriptor,
+    Layer,
+    LayerContent,
+    LayerOptions,
+    LockedPackage,
+)
+from builder.core.parallel import Stopped, in_parallel
+from builder.core.progress import working
+from builder.core.store.blobs import Store
+from builder.core.store.files import require_space
+from builder.core.text import human_bytes
+from builder.core.workspace import Workspace
 from builder.layers.cache import (
     FORMAT,
     cache_key,
@@ -31,13 +45,6 @@ from builder.layers.entry import Entry, PackageIndex
 from builder.layers.grouping import LayerPlan, listed, plan_lock, split_index
 from builder.layers.libraries import library_record
 from builder.layers.packages import Packages
-from builder.model import Compression, Descriptor, Layer, LayerContent, LayerOptions, LockedPackage
-from builder.parallel import Stopped, in_parallel
-from builder.progress import working
-from builder.store.blobs import Store
-from builder.store.files import require_space
-from builder.text import human_bytes
-from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from builder.core.model import Descriptor, Layer, LayerContent, LockedPackage, canonical_json
+from builder.core.store.blobs import Store
 from builder.layers.entry import IndexEntry, LinkContext, PackageIndex
 from builder.layers.libraries import library_record
-from builder.model import Descriptor, Layer, LayerContent, LockedPackage, canonical_json
-from builder.store.blobs import Store
 
 #: Part of every cache key. Increase it when a change results in other bytes for the same packages.
 FORMAT = 5

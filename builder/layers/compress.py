@@ -33,13 +33,13 @@ import deflate
 import zstandard
 from isal import isal_zlib
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.model import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Compression
+from builder.core.store.blobs import BlobWriter
 from builder.layers.content import STEP, read_steps
 from builder.layers.entry import Deflated, Entry, Range
 from builder.layers.libraries import LayerLibraries
 from builder.layers.tar import END, header, padding, with_parents
-from builder.model import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Compression
-from builder.store.blobs import BlobWriter
 
 MEDIA_TYPES: Final = {"gzip": OCI_LAYER_GZIP, "zstd": OCI_LAYER_ZSTD}
 #: Bytes of tar in a gzip member or zstd frame.

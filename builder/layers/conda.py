@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.model import Fetched
+from builder.core.store.files import CHUNK, require_space
 from builder.layers.bounds import most_unpacked
 from builder.layers.conda_archive import CondaMember, Spool, spooled
 from builder.layers.conda_info import PathInfo, read_info
@@ -24,8 +26,6 @@ from builder.layers.content import Consumer, read_steps
 from builder.layers.entry import Entry, IndexEntry, Inline, LinkContext, PackageIndex, Range
 from builder.layers.licences import conda_licences
 from builder.layers.zips import fault
-from builder.model import Fetched
-from builder.store.files import CHUNK, require_space
 
 #: Bytes that a package's tar may have beyond what paths.json declares: files that are not listed,
 #: and most of ``info/`` in a ``.tar.bz2``.

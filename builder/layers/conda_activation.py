@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from builder.core.model import LockedPackage
 from builder.layers.bounds import MAX_METADATA
 from builder.layers.content import read_whole
 from builder.layers.entry import Entry
 from builder.layers.packages import Packages
 from builder.layers.zips import check_size, fault
-from builder.model import LockedPackage
 
 _SCRIPTS = "etc/conda/activate.d/*.sh"
 _ENV_VARS = "etc/conda/env_vars.d/*.json"

@@ -20,16 +20,16 @@ from typing import IO, Literal, cast
 
 import zstandard
 
+from builder.core.model import Fetched
+from builder.core.store.files import space_errors
+from builder.core.store.temporary import temporary_name
+from builder.core.tarheaders import DIRECTORY, FILE, HARDLINK, SYMLINK, TarError
 from builder.layers import bounds
 from builder.layers.bounds import most_unpacked
 from builder.layers.content import Consumer
 from builder.layers.entry import Kind
 from builder.layers.tar import is_safe
 from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method, fault
-from builder.model import Fetched
-from builder.store.files import space_errors
-from builder.store.temporary import temporary_name
-from builder.tarheaders import DIRECTORY, FILE, HARDLINK, SYMLINK, TarError
 from builder.trees.reader import TarReader
 
 #: What the decoders and json raise for damaged input.
@@ -164,8 +164,8 @@ class Spool:
 def spooled(fetched: Fetched, tmpdir: Path, most: int) -> Iterator[Spool]:
     """Decompress a package's files into a temporary file, which is removed after the block.
 
-    :meth:`builder.store.blobs.Store.sweep` knows the file's name, so the file of a killed build is
-    removed later.
+    :meth:`builder.core.store.blobs.Store.sweep` knows the file's name, so the file of a killed
+    build is removed later.
 
     Args:
         fetched: the package.

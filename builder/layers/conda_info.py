@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from builder.core.model import Fetched, LockedPackage
 from builder.layers import bounds
 from builder.layers.conda_archive import damage, open_part, read_part
 from builder.layers.entry import Kind
 from builder.layers.tar import is_safe
 from builder.layers.zips import check_size, fault
-from builder.model import Fetched, LockedPackage
 
 #: Files that are read, and the most bytes of each.
 _WANTED = {

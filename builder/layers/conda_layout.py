@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.model import BASE_PYTHON, Fetched, LockedPackage
 from builder.layers.conda_info import PackageInfo, PathInfo, read_info
 from builder.layers.conda_prefix import entry_point_shebang
 from builder.layers.conflicts import module_of, walk
 from builder.layers.entry import Entry, LinkContext
 from builder.layers.tar import is_safe
 from builder.layers.zips import fault
-from builder.model import BASE_PYTHON, Fetched, LockedPackage
 from builder.trees.member import ancestors
 
 _ENTRY_POINT = """\

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
+from builder.core.model import Fetched, LockedPackage
+from builder.core.redact import redact
 from builder.layers.conda_info import PackageInfo, PathInfo
 from builder.layers.conda_layout import CondaLayout
 from builder.layers.entry import Content, Entry, Inline, LinkContext
-from builder.model import Fetched, LockedPackage
-from builder.redact import redact
 
 #: Fields of ``info/index.json`` that the record repeats: those of a package record, as rattler
 #: defines it.

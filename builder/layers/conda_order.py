@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from builder.errors import LayerError
-from builder.model import LockedPackage
+from builder.core.errors import LayerError
+from builder.core.model import LockedPackage
 
 #: Names of a package's dependencies, by name, sorted.
 _Needs = Mapping[str, Sequence[str]]

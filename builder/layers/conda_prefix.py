@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
 
 #: Linux before 5.1 reads no more bytes of a ``#!`` line. conda and rattler apply this limit to all
 #: kernels.

@@ -40,9 +40,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.model import LockedPackage
 from builder.layers.entry import IndexEntry, PackageIndex
-from builder.model import LockedPackage
 
 #: Returns the text of a package's symlink: ``(package, path)``.
 LinkTarget = Callable[[LockedPackage, str], str]

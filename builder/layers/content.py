@@ -9,10 +9,10 @@ from typing import Final, cast
 
 from isal import isal_zlib
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.store.files import CHUNK
+from builder.core.text import one_line
 from builder.layers.entry import Deflated, Entry, Inline, Range
-from builder.store.files import CHUNK
-from builder.text import one_line
 
 #: Bytes of a deflate stream that are read at once. They may inflate a thousandfold, so a thread
 #: holds at most 64 MiB.

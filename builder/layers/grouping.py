@@ -25,9 +25,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.model import LayerContent, LayerOptions, LockedPackage, Manager
 from builder.layers.entry import PackageIndex
-from builder.model import LayerContent, LayerOptions, LockedPackage, Manager
 
 #: Largest tar of a layer, in bytes, where its files can be distributed. Registries and proxies have
 #: limits, and a retry costs less.

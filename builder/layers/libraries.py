@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from builder.core.store.blobs import Store
 from builder.layers.content import read_steps
 from builder.layers.elf import ElfReader, Needed
 from builder.layers.entry import Entry
-from builder.store.blobs import Store
 
 #: Part of the names of records. Increase it when the same layer has another record.
 _FORMAT = 1

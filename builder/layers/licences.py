@@ -7,11 +7,11 @@ from email.message import Message
 from email.parser import HeaderParser
 from typing import Any
 
+from builder.core.model import Fetched
+from builder.core.redact import redact
 from builder.layers import bounds
 from builder.layers.conda_info import read_index_file
 from builder.layers.wheel_archive import WheelArchive
-from builder.model import Fetched
-from builder.redact import redact
 
 #: The longest licence, in characters: some wheels have a whole text in METADATA.
 _MAX_TEXT = 500

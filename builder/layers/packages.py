@@ -10,14 +10,14 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.model import Fetched, LockedPackage
+from builder.core.parallel import in_parallel
+from builder.core.progress import working
+from builder.core.workspace import Workspace
 from builder.layers.cache import licences_record, package_key, read_index, write_index
 from builder.layers.conflicts import Resolution, resolve_conflicts
 from builder.layers.entry import Entry, Inline, LinkContext, PackageIndex
-from builder.model import Fetched, LockedPackage
-from builder.parallel import in_parallel
-from builder.progress import working
-from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from builder.core.markers import marker_environment
+from builder.core.model import LockedPackage
 from builder.layers.entry import LinkContext
-from builder.markers import marker_environment
-from builder.model import LockedPackage
 
 #: The needs of each node: a package's name, or with extras ``name[extra]``, which needs the package
 #: too.

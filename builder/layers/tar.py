@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
 from builder.layers import bounds
 from builder.layers.entry import Entry
 

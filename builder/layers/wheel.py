@@ -26,13 +26,13 @@ from dataclasses import dataclass
 from installer.scripts import Script
 from installer.utils import SCHEME_NAMES, parse_entrypoints
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.model import Fetched
 from builder.layers import bounds
 from builder.layers.entry import Entry, IndexEntry, LinkContext, PackageIndex
 from builder.layers.licences import wheel_licences, wheel_metadata
 from builder.layers.tar import check_path
 from builder.layers.wheel_archive import WheelArchive, duplicate
-from builder.model import Fetched
 
 #: Metadata that the installer writes (PEP 376, PEP 610), or that signs the RECORD that it replaces.
 _INSTALLER_FILES = frozenset(

@@ -21,13 +21,13 @@ from typing import IO, cast
 from installer.utils import parse_wheel_filename
 from packaging.utils import canonicalize_name
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.model import Fetched
+from builder.core.store.files import CHUNK
 from builder.layers import bounds
 from builder.layers.entry import Content, Deflated, Range
 from builder.layers.tar import is_safe
 from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method, check_size, fault
-from builder.model import Fetched
-from builder.store.files import CHUNK
 
 #: A zip member's local header, before its name.
 _LOCAL_HEADER = struct.Struct("<6xHH4xIIIHH")

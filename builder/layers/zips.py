@@ -7,10 +7,10 @@ import struct
 import zipfile
 import zlib
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.model import LockedPackage
+from builder.core.text import one_line
 from builder.layers import bounds
-from builder.model import LockedPackage
-from builder.text import one_line
 
 _ERRORS = (EOFError, OSError, ValueError, IndexError, OverflowError, RuntimeError)
 #: What zipfile raises for damaged archives.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
-from builder.errors import ConfigError, SolveError
+from builder.core.errors import ConfigError, SolveError
+from builder.core.model import Lock, LockedBase, LockedPackage
 from builder.lock.condaspec import parsed_spec
-from builder.model import Lock, LockedBase, LockedPackage
 
 if TYPE_CHECKING:
     from builder.lock.request import SolveRequest

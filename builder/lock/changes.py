@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from builder.model import Lock, LockedBase, LockedPackage, Manager
+from builder.core.model import Lock, LockedBase, LockedPackage, Manager
 
 Kind = Literal["added", "removed", "changed"]
 

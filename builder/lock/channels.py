@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from builder.errors import ConfigError, FetchError
+from builder.core.errors import ConfigError, FetchError
+from builder.core.parallel import in_parallel
+from builder.core.redact import redact
+from builder.core.settings import Settings
+from builder.core.store.folders import CacheFolders
 from builder.lock.condaspec import split_channel
 from builder.lock.inputs import channels
 from builder.lock.request import SolveRequest
 from builder.net.mirrors import mirrored_url
 from builder.net.urlvariables import expanded
-from builder.parallel import in_parallel
-from builder.redact import redact
-from builder.settings import Settings
-from builder.store.folders import CacheFolders
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from builder.errors import BuilderError, ConfigError, FetchError, SolveError
+from builder.core.errors import BuilderError, ConfigError, FetchError, SolveError
+from builder.core.model import LockedPackage
+from builder.core.redact import redact
 from builder.lock.channels import SolverChannel, gateway, meant, reachable_channels
 from builder.lock.condaspec import parsed_spec, split_channel
 from builder.lock.hints import conda_hint, line_of_missing
@@ -15,9 +17,7 @@ from builder.lock.inputs import virtual_packages
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment
 from builder.lock.urls import public, unexpanded
-from builder.model import LockedPackage
 from builder.net.mirrors import moved
-from builder.redact import redact
 
 _TIME_LIMIT = timedelta(minutes=10)
 

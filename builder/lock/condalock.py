@@ -18,7 +18,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from builder.errors import FetchError, LockError, SolveError, UsageError
+from builder.core.errors import FetchError, LockError, SolveError, UsageError
+from builder.core.model import MAIN, Lock, LockedPackage, LockRecord
+from builder.core.progress import working
+from builder.core.redact import redact
+from builder.core.settings import Settings
+from builder.core.store.leftovers import temporary_folder
 from builder.lock.channels import SolverChannel, reachable_channels
 from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock
@@ -29,12 +34,7 @@ from builder.lock.request import LockRequest, SolveRequest
 from builder.lock.solve import finish_lock, request_for_solver
 from builder.lock.tool import run_tool
 from builder.lock.urls import public
-from builder.model import MAIN, Lock, LockedPackage, LockRecord
 from builder.net.mirrors import moved, public_url
-from builder.progress import working
-from builder.redact import redact
-from builder.settings import Settings
-from builder.store.leftovers import temporary_folder
 
 #: Programs that solve for conda-lock, the fastest first, and the variables that name one.
 PROGRAMS = ("micromamba", "mamba", "conda")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
+from builder.core.redact import redact
 from builder.lock.spec import Spec
-from builder.redact import redact
 
 _FORM = "write NAME, NAME>=VERSION or NAME=VERSION=BUILD"
 #: A channel (a name or a URL), the package, and what follows.

@@ -18,14 +18,14 @@ from typing import Any
 
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import Key, YamlFile, parse_yaml, read_text
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
+from builder.core.redact import redact
+from builder.core.settings import expand_home
 from builder.lock.condaspec import conda_spec_hint, conda_spec_name
 from builder.lock.othertools import other_file
 from builder.lock.pipsection import PipSection, plain_value
 from builder.lock.spec import Environment, Spec
 from builder.net.urlvariables import UrlVariables
-from builder.redact import redact
-from builder.settings import expand_home
 
 #: Characters of a line with a comment. conda-lock's pattern of selectors needs quadratic time.
 MAX_LINE = 2000

@@ -22,17 +22,17 @@ from pydantic import ValidationInfo as Info
 from builder.config.explain import first_problem
 from builder.config.safeyaml import load, read_bytes
 from builder.config.yamlfile import Key, not_yaml, parse_yaml
-from builder.errors import ConfigError, LockError
+from builder.core.errors import ConfigError, LockError
+from builder.core.markers import ARCHITECTURES
+from builder.core.model import MAIN, Lock, LockedPackage
+from builder.core.redact import redact
+from builder.core.settings import seconds_of
+from builder.core.store.files import write_atomic
 from builder.lock.othertools import TOOLS, other_file
 from builder.lock.record import TIME, RecordError, custom_metadata, read_custom
 from builder.lock.sourcerecords import TEXT, with_sources
-from builder.markers import ARCHITECTURES
-from builder.model import MAIN, Lock, LockedPackage
 from builder.net.urlvariables import variables_in
 from builder.oci.digest import sha256
-from builder.redact import redact
-from builder.settings import seconds_of
-from builder.store.files import write_atomic
 
 log = logging.getLogger(__name__)
 

@@ -15,14 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from builder.config.recipe import Recipe
-from builder.errors import BuilderError, UsageError
+from builder.core.errors import BuilderError, UsageError
+from builder.core.model import Lock
+from builder.core.stages import Solver
 from builder.lock.basepython import has_base_python
 from builder.lock.file import earlier_lock, write_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.request import LockRequest
 from builder.lock.solve import lock_target
-from builder.model import Lock
-from builder.stages import Solver
 
 log = logging.getLogger(__name__)
 

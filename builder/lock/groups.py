@@ -17,9 +17,9 @@ from packaging.utils import canonicalize_name
 from builder.config.merge import choices
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
-from builder.errors import LockError
+from builder.core.errors import LockError
+from builder.core.model import MAIN, Lock, LockedPackage
 from builder.lock.names import pypi_name
-from builder.model import MAIN, Lock, LockedPackage
 
 
 def is_own(lock: Lock) -> bool:

@@ -21,7 +21,9 @@ from pathlib import Path
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from builder.errors import LockError, UsageError
+from builder.core.errors import LockError, UsageError
+from builder.core.model import Lock, LockedPackage, LockRecord
+from builder.core.redact import redact
 from builder.lock.basepython import refuse_conda_packages
 from builder.lock.environment import recipe_environment
 from builder.lock.formats import ForeignLock, LockTarget, foreign_python, read_foreign
@@ -43,9 +45,7 @@ from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.sourcesolve import missing_requirements, wheel_package
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.urls import url_variables
-from builder.model import Lock, LockedPackage, LockRecord
 from builder.net.mirrors import public_url
-from builder.redact import redact
 from builder.trees.inside import wider_project
 
 _CONTROL = re.compile(r"[\x00-\x1f]")

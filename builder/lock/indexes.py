@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from builder.errors import ConfigError, FetchError
+from builder.core.errors import ConfigError, FetchError
+from builder.core.parallel import in_parallel
+from builder.core.redact import redact
+from builder.core.settings import expand_home
 from builder.lock.request import SolveRequest
 from builder.net.mirrors import mirrored_url, public_url
 from builder.net.pipconfig import PYPI, PipConfiguration, pip_configuration
 from builder.net.urlvariables import expanded
-from builder.parallel import in_parallel
-from builder.redact import redact
-from builder.settings import expand_home
 
 #: Packages that only builds for CUDA need. Some for CPUs need nvidia-ml-py and nvidia-nccl.
 _NEEDS_CUDA = re.compile(r"cuda-toolkit|nvidia-(cublas|cuda-runtime|cudnn)(-cu\d+)?")

@@ -15,16 +15,16 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
-from builder.errors import ConfigError, LockError
+from builder.core.errors import ConfigError, LockError
+from builder.core.markers import ARCHITECTURES, applies
+from builder.core.model import Lock, canonical_json
+from builder.core.redact import redact
 from builder.lock.environment import recipe_environment
 from builder.lock.file import lock_bytes
 from builder.lock.groups import chosen_groups, is_own
 from builder.lock.names import pypi_name
 from builder.lock.record import prefixed
 from builder.lock.spec import Environment, SourceSpec, Spec
-from builder.markers import ARCHITECTURES, applies
-from builder.model import Lock, canonical_json
-from builder.redact import redact
 
 #: The value of exclude_newer for the start of the month in which is locked.
 MONTH = "month"

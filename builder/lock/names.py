@@ -13,9 +13,9 @@ from collections.abc import Mapping
 
 from packaging.utils import canonicalize_name
 
-from builder.settings import Settings
-from builder.store.folders import CacheFolders
-from builder.store.records import read_record, write_record
+from builder.core.settings import Settings
+from builder.core.store.folders import CacheFolders
+from builder.core.store.records import read_record, write_record
 
 log = logging.getLogger(__name__)
 

@@ -31,17 +31,17 @@ from packaging.version import InvalidVersion, Version
 
 from builder.config.fields import line
 from builder.config.safetoml import loads
-from builder.errors import ConfigError, SolveError
+from builder.core.errors import ConfigError, SolveError
+from builder.core.model import LockedPackage
+from builder.core.redact import redact
+from builder.core.settings import Settings
+from builder.core.store.leftovers import temporary_folder
 from builder.lock.indexes import Indexes, check_kind, find_indexes
 from builder.lock.names import BUILTIN, conda_mapping, pypi_name
 from builder.lock.request import SolveRequest, WheelBuilder
 from builder.lock.sourcesolve import SourceSolver, write_stub
 from builder.lock.uv import run_uv
 from builder.lock.wheels import WheelChooser
-from builder.model import LockedPackage
-from builder.redact import redact
-from builder.settings import Settings
-from builder.store.leftovers import temporary_folder
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from packaging.utils import canonicalize_name
 
 from builder.config.fields import line
 from builder.config.yamlfile import read_text
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
+from builder.core.redact import redact
 from builder.lock.sourcespec import SpecContext, names_source, read_location, read_named
 from builder.lock.spec import Environment, SourceSpec, Spec
-from builder.redact import redact
 from builder.trees.inside import check_inside
 
 #: Files that one environment file may name with ``-r`` and ``-c``, repetitions counted.

@@ -19,11 +19,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from builder.config.explain import first_problem
-from builder.errors import LockError
+from builder.core.errors import LockError
+from builder.core.model import Lock, LockedBase, LockedSource, LockRecord, OsPackage, canonical_json
+from builder.core.settings import seconds_of
 from builder.lock.sourcerecords import parse_sources, rendered_sources
-from builder.model import Lock, LockedBase, LockedSource, LockRecord, OsPackage, canonical_json
 from builder.oci.reference import is_digest
-from builder.settings import seconds_of
 
 #: The form of times.
 TIME = "%Y-%m-%dT%H:%M:%SZ"

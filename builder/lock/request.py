@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Protocol
 
 from builder.config.recipe import Recipe
+from builder.core.model import Lock, LockedBase, LockedPackage, LockedSource
+from builder.core.progress import QUIET, Reporter
+from builder.core.settings import Settings
 from builder.lock.spec import Environment, SourceSpec
-from builder.model import Lock, LockedBase, LockedPackage, LockedSource
-from builder.progress import QUIET, Reporter
-from builder.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidSdistFilename, parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
-from builder.errors import FetchError
+from builder.core.errors import FetchError
+from builder.core.redact import redact
 from builder.lock.indexes import Indexes
 from builder.lock.request import SolveRequest
 from builder.lock.spec import SourceSpec
@@ -24,7 +25,6 @@ from builder.net.http import make_client, why_unreachable
 from builder.net.mirrors import public_url
 from builder.net.simpleindex import read_page
 from builder.net.urlvariables import expanded
-from builder.redact import redact
 
 
 def find_sdists(

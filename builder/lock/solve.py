@@ -16,7 +16,10 @@ from packaging.utils import canonicalize_name
 from builder.config.merge import near_hint
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
-from builder.errors import ConfigError, UsageError
+from builder.core.errors import ConfigError, UsageError
+from builder.core.model import Lock, LockedBase, LockedPackage, LockRecord
+from builder.core.progress import working
+from builder.core.redact import redact
 from builder.lock.basepython import has_base_python, take_base_python
 from builder.lock.environment import recipe_environment
 from builder.lock.inputs import CONDA_INPUTS, channels, content_hash, cutoff, inputs
@@ -24,9 +27,6 @@ from builder.lock.record import TIME
 from builder.lock.request import LockRequest, SolveRequest, WheelBuilder
 from builder.lock.sourcerecords import pinned_repositories
 from builder.lock.spec import Environment
-from builder.model import Lock, LockedBase, LockedPackage, LockRecord
-from builder.progress import working
-from builder.redact import redact
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from packaging.utils import canonicalize_name
 from pydantic import TypeAdapter, ValidationError
 
 from builder.config.explain import first_problem
+from builder.core.model import WHEELS, LockedPackage, LockedSource, canonical_json
+from builder.core.redact import redact, userinfo
 from builder.lock.spec import SourceSpec
-from builder.model import WHEELS, LockedPackage, LockedSource, canonical_json
-from builder.redact import redact, userinfo
 
 _SOURCES = TypeAdapter(dict[str, LockedSource])
 SHA256 = re.compile(r"[0-9a-f]{64}")

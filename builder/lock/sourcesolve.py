@@ -36,7 +36,11 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from builder.config.wheelbuild import WheelBuild
-from builder.errors import BuilderError, ConfigError, SolveError, WheelError
+from builder.core.errors import BuilderError, ConfigError, SolveError, WheelError
+from builder.core.markers import applies, unfulfilled
+from builder.core.model import WHEELS, LockedPackage
+from builder.core.redact import redact
+from builder.core.settings import Settings
 from builder.lock.indexes import Indexes
 from builder.lock.names import conda_mapping, pypi_name
 from builder.lock.request import BuiltWheel, SolveRequest, WheelBuilder
@@ -46,10 +50,6 @@ from builder.lock.spec import SourceSpec
 from builder.lock.urls import filename_of
 from builder.lock.uv import NoWheels
 from builder.lock.wheels import PUBLISHED_AGAIN
-from builder.markers import applies, unfulfilled
-from builder.model import WHEELS, LockedPackage
-from builder.redact import redact
-from builder.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
+from builder.core.model import SourceKind
+from builder.core.redact import redact
+from builder.core.settings import expand_home
 from builder.lock.spec import SourceSpec, Spec
-from builder.model import SourceKind
-from builder.redact import redact
-from builder.settings import expand_home
 from builder.trees.inside import PROJECT_FILES, is_inside, wider_project
 
 #: Archives that builder unpacks.

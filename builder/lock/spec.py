@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.model import LockedSource, SourceKind
-from builder.redact import redact
+from builder.core.model import LockedSource, SourceKind
+from builder.core.redact import redact
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class SourceSpec:
     url: str
     """Without ``git+`` and revision; as written otherwise, so it may contain credentials and
     ``$VARIABLES``. That of a folder or file of the project is its path, as in
-    :class:`builder.model.LockedSource`."""
+    :class:`builder.core.model.LockedSource`."""
     revision: str = ""
     """Branch, tag or commit of a git repository; empty: its default branch."""
     subdirectory: str = ""

@@ -9,7 +9,7 @@ from typing import Any
 
 from builder.config.safetoml import loads
 from builder.config.yamlfile import read_text
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 
 
 @dataclass(frozen=True)

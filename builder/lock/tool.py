@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from builder.errors import BuilderError
+from builder.core.errors import BuilderError
 
 
 def run_tool(

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from urllib.parse import unquote
 
 from builder.config.recipe import Recipe
-from builder.errors import SolveError
+from builder.core.errors import SolveError
+from builder.core.redact import redact
 from builder.lock.environment import recipe_environment
 from builder.net.pipconfig import pip_configuration
 from builder.net.urlvariables import UrlVariables, variables_in
-from builder.redact import redact
 
 
 def url_variables(recipe: Recipe) -> UrlVariables:

@@ -16,12 +16,12 @@ from packaging.tags import (
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from builder.config.recipe import Recipe
-from builder.errors import ConfigError, SolveError
+from builder.core.errors import ConfigError, SolveError
+from builder.core.markers import ARCHITECTURES
+from builder.core.model import FIND_LINKS, LockedPackage
 from builder.lock.inputs import virtual_packages
 from builder.lock.request import SolveRequest
 from builder.lock.urls import filename_of, public, unexpanded
-from builder.markers import ARCHITECTURES
-from builder.model import FIND_LINKS, LockedPackage
 from builder.net.mirrors import public_url
 
 #: A wheel of a ``pylock.toml`` or ``uv.lock``.

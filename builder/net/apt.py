@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from builder.errors import ImageError
+from builder.core.errors import ImageError
 
 #: Options of one-line sources (sources.list(5)) whose names differ from those of the deb822 form.
 _OPTION_NAMES = {"arch": "Architectures", "lang": "Languages", "target": "Targets"}

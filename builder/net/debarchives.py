@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from builder.core.redact import without_userinfo
 from builder.net.apt import host_id, host_sources
 from builder.net.mirrors import moved
-from builder.redact import without_userinfo
 
 
 @dataclass(frozen=True, slots=True)

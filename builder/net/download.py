@@ -23,8 +23,8 @@ from pathlib import Path
 
 import httpx
 
+from builder.core.store.files import CHUNK, space_errors
 from builder.net.pace import Pace
-from builder.store.files import CHUNK, space_errors
 
 #: In bytes: an attempt that gains less counts as one that gained nothing, so a server that breaks off after
 #: each byte cannot block a command.
@@ -46,7 +46,7 @@ class WrongRange(httpx.RemoteProtocolError):
 class PartialFile:
     """A file that a download appends to, with the digests of its content. Use as a context manager.
 
-    Only one process at a time may open it, see :func:`builder.store.temporary.claimed`.
+    Only one process at a time may open it, see :func:`builder.core.store.temporary.claimed`.
 
     Args:
         path: the file; its content, if any, counts as downloaded.

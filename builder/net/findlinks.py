@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
+from builder.core.redact import redact
+from builder.core.settings import expand_home
 from builder.net.pipconfig import pip_configuration
 from builder.net.simpleindex import read_page, url_path
-from builder.redact import redact
-from builder.settings import expand_home
 
 if TYPE_CHECKING:
     import httpx

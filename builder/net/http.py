@@ -13,11 +13,11 @@ from typing import Any
 
 import httpx
 
-from builder.errors import FetchError, UsageError
+from builder.core.errors import FetchError, UsageError
+from builder.core.redact import redact
+from builder.core.settings import expand_home
+from builder.core.version import __version__
 from builder.net.pipconfig import pip_configuration
-from builder.redact import redact
-from builder.settings import expand_home
-from builder.version import __version__
 
 #: Seconds to connect (10), and between two parts of an answer (30).
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)

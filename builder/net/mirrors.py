@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
+from builder.core.redact import redact, without_userinfo
+from builder.core.settings import Settings, expand_home
 from builder.oci.reference import Reference
-from builder.redact import redact, without_userinfo
-from builder.settings import Settings, expand_home
 
 log = logging.getLogger(__name__)
 

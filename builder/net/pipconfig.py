@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.errors import ConfigError
-from builder.settings import expand_home
+from builder.core.errors import ConfigError
+from builder.core.settings import expand_home
 
 #: The built-in index of pip and uv.
 PYPI = "https://pypi.org/simple"

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from builder.errors import ConfigError
-from builder.redact import redact, userinfo
+from builder.core.errors import ConfigError
+from builder.core.redact import redact, userinfo
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 #: Variables with builder's own credentials and settings: they are never put into a URL.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from builder.errors import ImageError
+from builder.core.errors import ImageError
 from builder.oci.reference import is_digest
 
 

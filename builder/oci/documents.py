@@ -1,7 +1,8 @@
 """JSON documents of the OCI from any source, read with bounds and checked strictly.
 
 What other people wrote is never used before its shape is known. A wrong type, a negative size, or a
-key that occurs twice is an :class:`~builder.errors.ImageError` that names the document and the key.
+key that occurs twice is an :class:`~builder.core.errors.ImageError` that names the document and the
+key.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from builder.errors import ImageError
-from builder.store.files import open_ordinary
-from builder.text import human_bytes
+from builder.core.errors import ImageError
+from builder.core.store.files import open_ordinary
+from builder.core.text import human_bytes
 
 #: In bytes: a manifest, index or config. containerd, Docker and skopeo accept 4 to 8 MiB; real ones have less
 #: than 1 MiB.

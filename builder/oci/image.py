@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
+from builder.core.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
 
 
 def manifest_of(config: Descriptor, layers: Iterable[Descriptor], **more: Any) -> bytes:

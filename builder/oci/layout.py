@@ -9,8 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from builder.errors import ImageError
-from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
+from builder.core.errors import ImageError
+from builder.core.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
+from builder.core.parallel import in_parallel
+from builder.core.store.blobs import Store
+from builder.core.store.durable import sync_files, sync_folder
+from builder.core.store.files import OUTPUT_HINT, space_errors, write_atomic
+from builder.core.store.leftovers import remove_left_behind
+from builder.core.store.locks import writer_lock
+from builder.core.store.temporary import temporary_beside
+from builder.core.store.unchanged import look
 from builder.oci.digest import hex_of, sha256
 from builder.oci.documents import MAX_DOCUMENT, check_ordinary, check_size, read_file, shown
 from builder.oci.image import image_blobs
@@ -28,14 +36,6 @@ from builder.oci.manifest import (
     through_indexes,
 )
 from builder.oci.reference import is_digest
-from builder.parallel import in_parallel
-from builder.store.blobs import Store
-from builder.store.durable import sync_files, sync_folder
-from builder.store.files import OUTPUT_HINT, space_errors, write_atomic
-from builder.store.leftovers import remove_left_behind
-from builder.store.locks import writer_lock
-from builder.store.temporary import temporary_beside
-from builder.store.unchanged import look
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from builder.errors import ImageError
-from builder.model import (
+from builder.core.errors import ImageError
+from builder.core.model import (
     DOCKER_INDEX,
     DOCKER_MANIFEST,
     OCI_INDEX,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from builder.errors import RegistryError
-from builder.redact import redact
+from builder.core.errors import RegistryError
+from builder.core.redact import redact
 
 DOCKER_IO = "docker.io"
 #: Names of Docker Hub, all of them one registry.

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from builder.errors import ImageError
+from builder.core.errors import ImageError
 from builder.oci.documents import DAMAGED, SHA256, shown
 
 #: A text that can be a variable or an argument.

@@ -16,8 +16,14 @@ from pathlib import Path
 from typing import Protocol
 
 from builder.config.recipe import Recipe
-from builder.errors import ImageError, UsageError
-from builder.model import Descriptor, Image, Layer
+from builder.core.errors import ImageError, UsageError
+from builder.core.model import Descriptor, Image, Layer
+from builder.core.parallel import Stopped, in_parallel
+from builder.core.progress import QUIET, Reporter, working
+from builder.core.settings import Settings, expand_home
+from builder.core.store.blobs import Store
+from builder.core.store.files import sha256_file
+from builder.core.workspace import Workspace
 from builder.oci.documents import read_file
 from builder.oci.image import image_blobs
 from builder.oci.layout import (
@@ -30,8 +36,6 @@ from builder.oci.layout import (
 )
 from builder.oci.manifest import tag_of
 from builder.oci.reference import TAG_RULE, Reference, is_tag
-from builder.parallel import Stopped, in_parallel
-from builder.progress import QUIET, Reporter, working
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import environment_credentials
 from builder.registry.manifests import ANY, TagMove
@@ -47,10 +51,6 @@ from builder.registry.referrers import (
     read_attached,
     read_attached_in_layout,
 )
-from builder.settings import Settings, expand_home
-from builder.store.blobs import Store
-from builder.store.files import sha256_file
-from builder.workspace import Workspace
 
 #: A host alone: ``localhost:5000``, ``ghcr.io``.
 _HOST = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+|\[[0-9a-fA-F:]+\])(:\d+)?/?|[\w-]+:\d{4,5}/?")

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from builder.config.policy import has_policy
-from builder.errors import BuilderError, RunnerError, UsageError
+from builder.core.errors import BuilderError, RunnerError, UsageError
+from builder.core.progress import working
+from builder.core.settings import Settings
+from builder.core.store.files import space_errors, write_atomic
+from builder.core.workspace import Workspace
 from builder.oci.manifest import parse_manifest
-from builder.progress import working
 from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.pull import Pulled, PulledTarget, reference_of, resolve_published
 from builder.run.podman import migrated_ids
 from builder.run.process import execute
-from builder.settings import Settings
 from builder.site.pulled import EnginePull, record_pull
-from builder.store.files import space_errors, write_atomic
-from builder.workspace import Workspace
 
 EngineName = Literal["podman-hpc", "podman"]
 

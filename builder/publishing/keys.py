@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 from builder.oci.digest import sha256
 
 _SCHEME = ec.ECDSA(hashes.SHA256())

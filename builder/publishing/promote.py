@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from builder.config.recipe import Recipe
-from builder.errors import ImageError, SmokeError, UsageError, VerifyError
-from builder.model import Descriptor, Image
+from builder.core.errors import ImageError, SmokeError, UsageError, VerifyError
+from builder.core.model import Descriptor, Image
+from builder.core.progress import Reporter
 from builder.oci.documents import load_json
 from builder.oci.image import image_blobs
-from builder.progress import Reporter
 from builder.publishing.destination import PublishDestination
 from builder.publishing.keys import SigningKey
 from builder.publishing.published import described_image

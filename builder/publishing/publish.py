@@ -20,10 +20,11 @@ from typing import Any
 
 from builder.config.policy import POLICY_FILE
 from builder.config.recipe import Recipe
+from builder.core.errors import UsageError
+from builder.core.model import Image
+from builder.core.stages import BuildOptions
 from builder.engines.base import BuildResult
-from builder.errors import UsageError
 from builder.lock.inputs import require_sha256
-from builder.model import Image
 from builder.project import Project
 from builder.publishing import testers
 from builder.publishing.attest import attach_all
@@ -43,7 +44,6 @@ from builder.publishing.verify import Trust
 from builder.registry.push import KnownBlobs, PushReport
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.values import mapping
-from builder.stages import BuildOptions
 
 
 @dataclass(frozen=True)

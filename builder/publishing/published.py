@@ -11,10 +11,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.errors import LockError
+from builder.core.errors import LockError
+from builder.core.model import Descriptor, Image, Layer, Lock
+from builder.core.workspace import Workspace
 from builder.layers.grouping import BYTECODE_TITLE, content_of
 from builder.lock.file import parse_lock
-from builder.model import Descriptor, Image, Layer, Lock
 from builder.oci.manifest import parse_manifest, read_image
 from builder.project import Project
 from builder.publishing.destination import PublishDestination, destination_text, open_destination
@@ -27,7 +28,6 @@ from builder.publishing.pull import (
 )
 from builder.publishing.release import LOCK
 from builder.registry.oras import TITLE, sif_layer
-from builder.workspace import Workspace
 
 #: ``TARGET:TAG`` and ``TARGET@DIGEST``.
 _OF_TARGET = re.compile(r"([a-z0-9][a-z0-9._-]*)([:@][\w.:-]+)")

@@ -17,21 +17,21 @@ from typing import Literal
 from builder.bases.reference import path_and_tag
 from builder.config.policy import has_policy
 from builder.config.recipe import Recipe
-from builder.errors import ImageError, RegistryError, UsageError
-from builder.model import Descriptor, Image, SifImage
+from builder.core.errors import ImageError, RegistryError, UsageError
+from builder.core.model import Descriptor, Image, SifImage
+from builder.core.progress import working
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.oci.config import host_architecture
 from builder.oci.layout import list_tags, read_layout, tag_annotations, write_layout
 from builder.oci.manifest import through_indexes
 from builder.oci.reference import Reference, is_digest, is_tag
-from builder.progress import working
 from builder.project import PULLED_FROM
 from builder.publishing.destination import PublishDestination, open_destination, verify_layers
 from builder.registry.oras import sif_layer
 from builder.registry.referrers import Attached
 from builder.site.images import image_reference
 from builder.site.pulled import forget_pull
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

@@ -16,12 +16,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.model import Image
+from builder.core.model import Image
+from builder.core.store.folders import CacheFolders
+from builder.core.store.records import read_record, write_record
 from builder.oci.image import image_blobs
 from builder.publishing.destination import PublishedContent
 from builder.registry.push import PushReport
-from builder.store.folders import CacheFolders
-from builder.store.records import read_record, write_record
 
 log = logging.getLogger(__name__)
 

@@ -19,23 +19,23 @@ from pydantic import ValidationError
 
 from builder.config.explain import first_problem
 from builder.config.recipe import Recipe, load_recipe
+from builder.core.errors import BuilderError, ConfigError, ImageError, SpaceError
+from builder.core.model import Image
+from builder.core.redact import redact
+from builder.core.stages import BuildOptions
+from builder.core.store.folders import CacheFolders
+from builder.core.store.leftovers import temporary_folder
+from builder.core.version import __version__
+from builder.core.workspace import Workspace
 from builder.engines.dispatch import find_engine, run_engine
 from builder.engines.layered import FILES_TITLE
-from builder.errors import BuilderError, ConfigError, ImageError, SpaceError
 from builder.lock.environment import recipe_environment
 from builder.lock.urls import recipe_urls
-from builder.model import Image
 from builder.oci.digest import sha256
 from builder.project import Project
 from builder.publishing.published import described_image, layers_by_name
 from builder.publishing.testers import Release
-from builder.redact import redact
-from builder.stages import BuildOptions
 from builder.steps.recipe import recipe_steps
-from builder.store.folders import CacheFolders
-from builder.store.leftovers import temporary_folder
-from builder.version import __version__
-from builder.workspace import Workspace
 
 _GIVEN = ("org.opencontainers.image.source", "org.opencontainers.image.revision")
 #: Digests and sizes of layers and config, whose differences are shown otherwise.

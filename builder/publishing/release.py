@@ -19,7 +19,7 @@ from pydantic import (
     ValidationError,
 )
 
-from builder.model import canonical_json
+from builder.core.model import canonical_json
 from builder.oci.reference import is_digest, is_tag
 from builder.publishing.destination import PublishDestination
 from builder.registry.referrers import CREATED, Artifact, Attached, AttachedFile

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from builder.core.model import Image
 from builder.lock.changes import LockChanges, compare_locks
-from builder.model import Image
 from builder.oci.image import image_blobs
 from builder.publishing.published import PublishedImage, layers_by_name
 from builder.publishing.release import SMOKE_REPORT

@@ -14,7 +14,7 @@ Trust: whoever writes the record decides what the build contains. Where the proj
 the publish signs, only a record that an accepted signature covers counts; otherwise the recipe has
 to say ``registry: {reuse: true}``. A layer that the record names must be one of the image, with its
 diff id, and its content is verified when it is downloaded. What a build makes with a record stays
-apart from the cache of other builds, see :class:`builder.store.blobs.Reuse`.
+apart from the cache of other builds, see :class:`builder.core.store.blobs.Reuse`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,13 @@ import zstandard
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from builder.config.recipe import Recipe
+from builder.core.errors import BuilderError, ImageError, UsageError
+from builder.core.model import Image, LayerContent, canonical_json
+from builder.core.store.blobs import Reuse, Store
+from builder.core.text import human_bytes, one_line
+from builder.core.workspace import Workspace
 from builder.engines.base import BuildResult
-from builder.errors import BuilderError, ImageError, UsageError
 from builder.layers.entry import Kind
-from builder.model import Image, LayerContent, canonical_json
 from builder.oci.shapes import BlobShape
 from builder.publishing.destination import RegistryDestination, open_destination
 from builder.publishing.published import read_published
@@ -46,9 +49,6 @@ from builder.publishing.release import COMPILER, LAYERS, Digest
 from builder.publishing.tags import TagPlan
 from builder.publishing.verify import Subject, Trust, read_document, verify
 from builder.registry.referrers import Artifact, AttachedFile
-from builder.store.blobs import Reuse, Store
-from builder.text import human_bytes, one_line
-from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from builder.config.recipe import Recipe
-from builder.engines.base import BuildResult
-from builder.layers.cache import licences_record
-from builder.model import (
+from builder.core.model import (
     Fetched,
     Lock,
     LockedBase,
@@ -25,11 +23,13 @@ from builder.model import (
     OsPackage,
     canonical_json,
 )
-from builder.parallel import in_parallel
-from builder.progress import working
-from builder.redact import redact
-from builder.version import __version__
-from builder.workspace import Workspace
+from builder.core.parallel import in_parallel
+from builder.core.progress import working
+from builder.core.redact import redact
+from builder.core.version import __version__
+from builder.core.workspace import Workspace
+from builder.engines.base import BuildResult
+from builder.layers.cache import licences_record
 
 if TYPE_CHECKING:
     from builder.bases.dpkg import BaseSystem, DebianPackage

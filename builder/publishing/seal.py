@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from builder.config.policy import POLICY_FILE, Policy
-from builder.errors import UsageError
-from builder.model import Image
+from builder.core.errors import UsageError
+from builder.core.model import Image
+from builder.core.version import __version__
 from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.keys import SigningKey
 from builder.publishing.release import SIGNED_RELEASE, Action, ReleaseRecord
@@ -19,7 +20,6 @@ from builder.publishing.signatures import add_signature
 from builder.publishing.tags import TagDigests, TagPlan
 from builder.publishing.verify import Subject, Trust, signed_releases, verify
 from builder.registry.errors import ArtifactRefused
-from builder.version import __version__
 
 log = logging.getLogger(__name__)
 

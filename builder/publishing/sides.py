@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from builder.config.recipe import Recipe
+from builder.core.errors import UsageError
+from builder.core.model import Image, SifImage
 from builder.engines.base import BuildResult
-from builder.errors import UsageError
 from builder.image.convert import open_image
-from builder.model import Image, SifImage
 from builder.oci.layout import write_layout
 from builder.oci.reference import is_digest, is_tag
 from builder.project import Project

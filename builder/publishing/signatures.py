@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from builder.errors import BuilderError, RegistryError
-from builder.model import OCI_MANIFEST, Descriptor, canonical_json
+from builder.core.errors import BuilderError, RegistryError
+from builder.core.model import OCI_MANIFEST, Descriptor, canonical_json
 from builder.oci.documents import load_json
 from builder.oci.manifest import parse_manifest
 from builder.oci.reference import Reference

@@ -12,9 +12,9 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from builder.core.store.folders import CacheFolders
+from builder.core.store.records import read_record, write_record
 from builder.smoke.suggested import TORCH, SmokePlan, plan_of
-from builder.store.folders import CacheFolders
-from builder.store.records import read_record, write_record
 
 if TYPE_CHECKING:
     from builder.engines.base import BuildResult

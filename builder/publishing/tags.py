@@ -22,16 +22,16 @@ from dataclasses import dataclass, replace
 
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
-from builder.errors import BuilderError, ConfigError, TagExistsError, UsageError
-from builder.model import Descriptor, Image
+from builder.core.errors import BuilderError, ConfigError, TagExistsError, UsageError
+from builder.core.model import Descriptor, Image
+from builder.core.parallel import in_parallel
+from builder.core.progress import QUIET, Reporter
+from builder.core.settings import DEFAULT_EPOCH
 from builder.oci.manifest import INDEXES
 from builder.oci.reference import TAG_RULE, is_tag
-from builder.parallel import in_parallel
-from builder.progress import QUIET, Reporter
 from builder.publishing.destination import PublishedTags
 from builder.registry.push import CHECKS
 from builder.registry.referrers import CREATED
-from builder.settings import DEFAULT_EPOCH
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class TagLost(TagExistsError):
     """Another client changed a tag between the check and the end of this publish.
 
     Args:
-        message, hint: see :class:`builder.errors.BuilderError`.
+        message, hint: see :class:`builder.core.errors.BuilderError`.
         tag: the tag.
     """
 

@@ -15,9 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from builder.core.errors import SmokeError, SmokeNotRun, UsageError
+from builder.core.model import Image
 from builder.engines.base import BuildResult
-from builder.errors import SmokeError, SmokeNotRun, UsageError
-from builder.model import Image
 from builder.project import Project
 from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.smoke_record import PASSED, smoke_and_record

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from builder.config.policy import Attestation, Policy, find_policy
-from builder.errors import BuilderError, ImageError, RegistryError, VerifyError
-from builder.model import Image
+from builder.core.errors import BuilderError, ImageError, RegistryError, VerifyError
+from builder.core.model import Image
+from builder.core.store.records import read_record, write_record
 from builder.oci.documents import load_json
 from builder.oci.reference import is_tag
 from builder.publishing.destination import PublishDestination, RegistryDestination
@@ -40,7 +41,6 @@ from builder.publishing.smoke_record import PASSED
 from builder.registry.answer import MAX_SMALL_BLOB
 from builder.registry.oras import is_sif
 from builder.smoke.values import mapping, mappings
-from builder.store.records import read_record, write_record
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from builder.errors import RegistryError
+from builder.core.errors import RegistryError
 from builder.net.pace import Pace
 from builder.oci.documents import MAX_DOCUMENT
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from builder.errors import RegistryError
+from builder.core.errors import RegistryError
 from builder.registry.answer import Answer, Scopes, load_json, parse_url
 from builder.registry.credentials import ANONYMOUS, Credentials
 from builder.registry.errors import credentials_hint

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import httpx
 
-from builder.errors import HashMismatch, RegistryError
-from builder.model import Descriptor
+from builder.core.errors import HashMismatch, RegistryError
+from builder.core.model import Descriptor
+from builder.core.store.blobs import Store
+from builder.core.store.files import space_errors
+from builder.core.store.temporary import claimed
+from builder.core.text import human_bytes
 from builder.net.download import HashedBytes, PartialFile, body_from, range_header, resume
 from builder.oci.digest import sha256
 from builder.oci.reference import check_repository
@@ -19,10 +23,6 @@ from builder.registry.meter import Meter, Progress
 from builder.registry.source import BlobSource, DamagedSource, file_source
 from builder.registry.transport import TRIES, Transport, push_scopes
 from builder.registry.upload import UNKNOWN, Blob, ChunkSize, Upload
-from builder.store.blobs import Store
-from builder.store.files import space_errors
-from builder.store.temporary import claimed
-from builder.text import human_bytes
 
 #: In bytes: a response that states why there is no blob.
 _MAX_REFUSAL = 64 << 10

@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from builder.progress import QUIET, Reporter
+from builder.core.progress import QUIET, Reporter
+from builder.core.settings import Settings
 from builder.registry.blobs import Blobs
 from builder.registry.credentials import Credentials
 from builder.registry.manifests import Manifests
 from builder.registry.transport import Transport
-from builder.settings import Settings
 
 
 class RegistryClient(Transport):

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from builder.errors import RegistryError
+from builder.core.errors import RegistryError
+from builder.core.settings import home_folder
 from builder.oci.reference import DOCKER_ALIASES
-from builder.settings import home_folder
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import ssl
 
 import httpx
 
-from builder.errors import RegistryError
+from builder.core.errors import RegistryError
 from builder.net.http import causes
 from builder.registry.answer import REDIRECTS, Answer
 from builder.registry.credentials import Credentials

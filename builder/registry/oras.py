@@ -13,19 +13,19 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from builder.errors import HashMismatch, ImageError
-from builder.model import OCI_MANIFEST, Descriptor, Image, Layer, SifImage
+from builder.core.errors import HashMismatch, ImageError
+from builder.core.model import OCI_MANIFEST, Descriptor, Image, Layer, SifImage
+from builder.core.progress import QUIET, Reporter, working
+from builder.core.store.blobs import Store
+from builder.core.store.durable import sync_file, sync_folder
+from builder.core.store.files import require_space, space_errors
+from builder.core.store.leftovers import remove_left_behind
+from builder.core.store.temporary import claimed
 from builder.net.download import PartialFile
 from builder.oci.image import manifest_of
 from builder.oci.manifest import parse_manifest
-from builder.progress import QUIET, Reporter, working
 from builder.registry.client import RegistryClient
 from builder.registry.source import file_source
-from builder.store.blobs import Store
-from builder.store.durable import sync_file, sync_folder
-from builder.store.files import require_space, space_errors
-from builder.store.leftovers import remove_left_behind
-from builder.store.temporary import claimed
 
 log = logging.getLogger(__name__)
 

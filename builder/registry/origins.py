@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 
-from builder.errors import RegistryError
-from builder.model import Layer
-from builder.progress import QUIET, Reporter
+from builder.core.errors import RegistryError
+from builder.core.model import Layer
+from builder.core.progress import QUIET, Reporter
+from builder.core.settings import Settings
 from builder.registry.client import RegistryClient
-from builder.settings import Settings
 
 
 class Origins(ExitStack):

@@ -8,7 +8,11 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from builder.model import Descriptor, Image, Layer
+from builder.core.model import Descriptor, Image, Layer
+from builder.core.parallel import Stopped, in_parallel
+from builder.core.progress import QUIET, Reporter, working
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
 from builder.oci.documents import check_size
 from builder.oci.manifest import (
     MANIFESTS,
@@ -17,13 +21,9 @@ from builder.oci.manifest import (
     through_indexes,
 )
 from builder.oci.reference import Reference, is_digest
-from builder.parallel import Stopped, in_parallel
-from builder.progress import QUIET, Reporter, working
 from builder.registry.client import RegistryClient
 from builder.registry.origins import Origins
 from builder.registry.push import TRANSFERS
-from builder.settings import Settings
-from builder.store.blobs import Store
 
 log = logging.getLogger(__name__)
 

@@ -21,17 +21,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from builder.errors import RegistryError
-from builder.model import Descriptor, Image, Layer
+from builder.core.errors import RegistryError
+from builder.core.model import Descriptor, Image, Layer
+from builder.core.parallel import Stopped, in_parallel
+from builder.core.progress import QUIET, Reporter, working
+from builder.core.store.blobs import Store
+from builder.core.store.files import sha256_file
+from builder.core.text import human_bytes
 from builder.oci.image import image_blobs
-from builder.parallel import Stopped, in_parallel
-from builder.progress import QUIET, Reporter, working
 from builder.registry.client import RegistryClient
 from builder.registry.origins import Origins
 from builder.registry.source import DamagedSource, bytes_source
-from builder.store.blobs import Store
-from builder.store.files import sha256_file
-from builder.text import human_bytes
 
 log = logging.getLogger(__name__)
 

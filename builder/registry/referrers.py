@@ -16,8 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from builder.errors import RegistryError
-from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
+from builder.core.errors import RegistryError
+from builder.core.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
+from builder.core.store.blobs import Store
+from builder.core.text import human_bytes
 from builder.oci.image import manifest_of
 from builder.oci.layout import read_blob, read_index, write_layout
 from builder.oci.manifest import parse_json, parse_manifest
@@ -26,8 +28,6 @@ from builder.registry.client import RegistryClient
 from builder.registry.manifests import parse_referrers
 from builder.registry.oras import TITLE
 from builder.registry.source import bytes_source
-from builder.store.blobs import Store
-from builder.text import human_bytes
 
 log = logging.getLogger(__name__)
 

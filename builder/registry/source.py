@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from builder.errors import RegistryError
-from builder.store.files import CHUNK
+from builder.core.errors import RegistryError
+from builder.core.store.files import CHUNK
 
 #: Returns a blob's bytes from an offset (in bytes) on; called again after a failure.
 BlobSource = Callable[[int], Iterator[bytes]]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import certifi
 
-from builder.errors import RegistryError
-from builder.settings import home_folder
+from builder.core.errors import RegistryError
+from builder.core.settings import home_folder
 
 
 def is_loopback(host: str) -> bool:

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 
 import httpx
 
-from builder.errors import RegistryError
+from builder.core.errors import RegistryError
+from builder.core.progress import Reporter
+from builder.core.settings import Settings
+from builder.core.version import __version__
 from builder.oci.reference import DOCKER_ALIASES, DOCKER_IO, check_repository
-from builder.progress import Reporter
 from builder.registry.answer import (
     BUSY,
     REDIRECTS,
@@ -28,8 +30,6 @@ from builder.registry.auth import Authenticator
 from builder.registry.credentials import Credentials, are_for, find_credentials
 from builder.registry.errors import connection_text, refusal_hint
 from builder.registry.tls import is_loopback, tls_context
-from builder.settings import Settings
-from builder.version import __version__
 
 log = logging.getLogger(__name__)
 

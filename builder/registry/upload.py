@@ -37,13 +37,13 @@ from functools import partial
 
 import httpx
 
-from builder.errors import RegistryError
+from builder.core.errors import RegistryError
+from builder.core.text import human_bytes
 from builder.net.pace import Pace
 from builder.registry.answer import BUSY, Answer, Request, number, read_answer
 from builder.registry.meter import Meter
 from builder.registry.source import BlobSource, HashedSource
 from builder.registry.transport import TRIES, Transport, push_scopes
-from builder.text import human_bytes
 
 log = logging.getLogger(__name__)
 

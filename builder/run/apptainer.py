@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from builder.config.recipe import GpuVendor
-from builder.errors import RunnerError
-from builder.model import Image, SifImage
+from builder.core.errors import RunnerError
+from builder.core.model import Image, SifImage
 from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices

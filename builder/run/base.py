@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from builder.config.recipe import GpuVendor
-from builder.errors import RunnerError
-from builder.model import Image, SifImage
+from builder.core.errors import RunnerError
+from builder.core.model import Image, SifImage
+from builder.core.workspace import Workspace
 from builder.oci.config import config_environment, host_architecture
 from builder.qemu import cannot_run, is_registered, registration_hint
 from builder.run.process import Completed
 from builder.sif.read import read_sif
-from builder.workspace import Workspace
 
 #: Size of /dev/shm in docker and podman containers, whose default of 64 MB is too small for data
 #: loaders. Memory is used only for what is written there.

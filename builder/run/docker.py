@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from builder.config.recipe import GpuVendor
-from builder.errors import BuilderError, RunnerError
+from builder.core.errors import BuilderError, RunnerError
+from builder.core.model import Image
+from builder.core.progress import QUIET, Reporter, working
+from builder.core.redact import redact
+from builder.core.store.temporary import temporary_name
 from builder.image.archive import docker_load
-from builder.model import Image
-from builder.progress import QUIET, Reporter, working
-from builder.redact import redact
 from builder.run.base import CHANGED_IMAGE, SHM_SIZE, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices
 from builder.run.leftovers import REPOSITORY
 from builder.run.process import TIMED_OUT, Completed, ProcessOutput
 from builder.run.storage import EngineRunner, Storage, container_name
-from builder.store.temporary import temporary_name
 
 _SOCKET = Path("/var/run/docker.sock")
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.settings import user_name
-from builder.store.subordinate import ranges_hint
+from builder.core.settings import user_name
+from builder.core.store.subordinate import ranges_hint
 
 _SYSCTL = Path("/proc/sys")
 #: A limit of files and processes that is enough for any container.

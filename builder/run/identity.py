@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.errors import RunnerError
+from builder.core.errors import RunnerError
 
 #: A user and group without any rights on the host, who is a container's root where builder runs as
 #: root. The number is outside the ranges of users, of /etc/subuid (up to 600100000), of sssd (up to

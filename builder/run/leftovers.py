@@ -1,8 +1,8 @@
 """Images and containers that builder leaves in the storage of docker and podman, and their removal.
 
-Each name names the process that made it (:func:`builder.store.temporary.temporary_name`). An image
-is loaded once per process and removed when the process ends; those of killed processes are removed
-by the next run.
+Each name names the process that made it (:func:`builder.core.store.temporary.temporary_name`). An
+image is loaded once per process and removed when the process ends; those of killed processes are
+removed by the next run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import re
 from collections.abc import Callable
 
-from builder.store.temporary import writer_of
+from builder.core.store.temporary import writer_of
 
 #: The repository of loaded images.
 REPOSITORY = "builder-run"

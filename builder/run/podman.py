@@ -13,21 +13,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from builder.config.recipe import GpuVendor
-from builder.errors import RunnerError
-from builder.model import Image
+from builder.core.errors import RunnerError
+from builder.core.model import Image
+from builder.core.progress import Reporter, working
+from builder.core.store.files import write_atomic
+from builder.core.store.folders import CacheFolders
+from builder.core.store.temporary import temporary_name
+from builder.core.store.walk import remove_tree
+from builder.core.workspace import Workspace
 from builder.oci.layout import write_layout
-from builder.progress import Reporter, working
 from builder.run.base import CHANGED_IMAGE, SHM_SIZE, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import gpu_devices
 from builder.run.leftovers import REPOSITORY, is_left_behind
 from builder.run.process import Completed, execute, reason
 from builder.run.storage import EngineRunner, Storage, container_name
-from builder.store.files import write_atomic
-from builder.store.folders import CacheFolders
-from builder.store.temporary import temporary_name
-from builder.store.walk import remove_tree
-from builder.workspace import Workspace
 
 _LAYOUT_TAG = "image"
 _PLAIN_FOLDER = Path("/tmp")  # noqa: S108

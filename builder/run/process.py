@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from builder.errors import RunnerError
+from builder.core.errors import RunnerError
 
 log = logging.getLogger(__name__)
 

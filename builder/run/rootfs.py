@@ -16,21 +16,21 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from builder.model import Image, Layer, SifImage
+from builder.core.model import Image, Layer, SifImage
+from builder.core.progress import Reporter, working
+from builder.core.store.blobs import Store
+from builder.core.store.files import require_space
+from builder.core.store.folders import CacheFolders
+from builder.core.store.temporary import temporary_beside
+from builder.core.store.unpacked import hold, image_folder, keep_last, layer_folder, open_used
+from builder.core.store.walk import remove_tree
+from builder.core.workspace import Workspace
 from builder.oci.manifest import require_layers
-from builder.progress import Reporter, working
 from builder.run.base import image_config
 from builder.run.identity import Identity
 from builder.sif.read import read_sif
-from builder.store.blobs import Store
-from builder.store.files import require_space
-from builder.store.folders import CacheFolders
-from builder.store.temporary import temporary_beside
-from builder.store.unpacked import hold, image_folder, keep_last, layer_folder, open_used
-from builder.store.walk import remove_tree
 from builder.trees.rootfs import unpack_layer, unpacked_size, unpacked_source, write_tree
 from builder.trees.sources import Source
-from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,8 @@ def cached_rootfs(
     """Return the root file system of an image, unpacked on first use. All files belong to one user.
 
     It stays in the cache until this process ends. Older images of the target are removed when
-    another one is unpacked, with the layers that only they have, see :mod:`builder.store.unpacked`.
+    another one is unpacked, with the layers that only they have, see
+    :mod:`builder.core.store.unpacked`.
 
     Args:
         image: An image or a SIF, with all layers on this machine.

@@ -7,12 +7,12 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from builder.config.recipe import GpuVendor
-from builder.errors import RunnerError, UsageError
-from builder.progress import Reporter
+from builder.core.errors import RunnerError, UsageError
+from builder.core.progress import Reporter
+from builder.core.workspace import Workspace
 from builder.run import RUNNER_NAMES
 from builder.run.failures import hint_for
 from builder.run.gpu import is_complete
-from builder.workspace import Workspace
 
 if TYPE_CHECKING:
     from builder.run.base import Runner

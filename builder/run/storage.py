@@ -12,12 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from builder.model import Image, SifImage
+from builder.core.model import Image, SifImage
+from builder.core.store.temporary import temporary_name
 from builder.oci.reference import local_name
 from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions, require_oci
 from builder.run.leftovers import REPOSITORY, is_left_behind, loaded, remember
 from builder.run.process import Completed
-from builder.store.temporary import temporary_name
 
 log = logging.getLogger(__name__)
 

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from builder.model import Image, SifImage
-from builder.progress import Reporter
-from builder.redact import redact
+from builder.core.model import Image, SifImage
+from builder.core.progress import Reporter
+from builder.core.redact import redact
+from builder.core.settings import Settings
+from builder.core.store.folders import CacheFolders
+from builder.core.text import visible
 from builder.run.base import Mount, Runner, RunOptions
 from builder.run.identity import container_root
 from builder.run.process import Completed, tail
-from builder.settings import Settings
-from builder.store.folders import CacheFolders
-from builder.text import visible
 
 log = logging.getLogger(__name__)
 

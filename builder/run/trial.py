@@ -11,17 +11,17 @@ import struct
 import tempfile
 from pathlib import Path
 
-from builder.errors import BuilderError
+from builder.core.errors import BuilderError
+from builder.core.model import Image
+from builder.core.settings import Settings
+from builder.core.workspace import Workspace
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline
-from builder.model import Image
 from builder.oci.config import host_architecture
 from builder.oci.image import image_of
 from builder.run.base import Runner, RunOptions
 from builder.run.failures import Problem, hint_for
 from builder.run.leftovers import remove_loaded
-from builder.settings import Settings
-from builder.workspace import Workspace
 
 #: What the program returns: no engine uses this exit code for its own failures.
 _EXIT_CODE = 42

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from builder.config.recipe import GpuVendor
-from builder.errors import RunnerError
-from builder.model import Image, SifImage
-from builder.progress import Reporter
+from builder.core.errors import RunnerError
+from builder.core.model import Image, SifImage
+from builder.core.progress import Reporter
 from builder.qemu import cannot_run, emulation
 from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Mount, Network, Runner, RunOptions
 from builder.run.confine import seccomp_library

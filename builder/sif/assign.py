@@ -32,8 +32,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from builder.core.model import Image, Layer, LayerContent
 from builder.layers.grouping import content_of, name_bucket
-from builder.model import Image, Layer, LayerContent
 
 #: From this size of the compressed layer, in bytes, a package shares its partition with large ones
 #: only.

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builder.store.blobs import Store
-from builder.store.files import fingerprint, sha256_file
-from builder.store.records import read_record, write_record
+from builder.core.store.blobs import Store
+from builder.core.store.files import fingerprint, sha256_file
+from builder.core.store.records import read_record, write_record
 
 
 def sif_digest(path: Path, store: Store) -> str:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from builder.errors import ImageError
-from builder.store.blobs import Store
-from builder.store.files import CHUNK
+from builder.core.errors import ImageError
+from builder.core.store.blobs import Store
+from builder.core.store.files import CHUNK
 from builder.trees.sources import Source, squashfs_source
 
 

@@ -16,23 +16,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from builder.errors import ImageError
-from builder.model import Compression, Image, Layer, canonical_json
-from builder.progress import working
+from builder.core.errors import ImageError
+from builder.core.model import Compression, Image, Layer, canonical_json
+from builder.core.progress import working
+from builder.core.store.durable import start_writing
+from builder.core.store.files import sha256_file
+from builder.core.store.records import read_record, write_record
+from builder.core.workspace import Workspace
 from builder.sif.assign import MIN_OVERLAYS, LayerGroup, assign_layers
 from builder.sif.overlay import overlay_members
 from builder.sif.partition import PlannedPartition, SquashfsPart
 from builder.sif.read import Sif
 from builder.sif.singularity import Metadata, common_files, guard_files
-from builder.store.durable import start_writing
-from builder.store.files import sha256_file
-from builder.store.records import read_record, write_record
 from builder.trees.member import Member, counted
 from builder.trees.merge import Merge
 from builder.trees.sources import Source, Stream, layer_source, listed_source
 from builder.trees.squashfs import writer
 from builder.trees.squashfs.writer import SquashfsWriter
-from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

@@ -16,17 +16,17 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from builder.errors import ImageError
-from builder.model import Compression, Image
+from builder.core.errors import ImageError
+from builder.core.model import Compression, Image
+from builder.core.progress import Reporter
+from builder.core.store.durable import durable_file
+from builder.core.store.files import require_space, sha256_file, space_errors
+from builder.core.text import one_line
+from builder.core.workspace import Workspace
 from builder.oci.manifest import require_layers
-from builder.progress import Reporter
 from builder.sif.partitions import Files, PartitionMaker
 from builder.sif.singularity import Metadata, text_file
-from builder.store.durable import durable_file
-from builder.store.files import require_space, sha256_file, space_errors
-from builder.text import one_line
 from builder.trees.member import Kind, Member
-from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

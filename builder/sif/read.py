@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from builder.errors import ImageError
-from builder.model import SifImage
+from builder.core.errors import ImageError
+from builder.core.model import SifImage
+from builder.core.store.blobs import Store
 from builder.oci.documents import check_size, load_json
 from builder.oci.shapes import RuntimeConfigShape, check_shape
 from builder.sif import format as raw
 from builder.sif.digests import sif_digest
 from builder.sif.format import FileSystem, ObjectType, PartitionRole, SifDescriptor, SifHeader
 from builder.sif.singularity import FOLDER, container_environment, container_files
-from builder.store.blobs import Store
 from builder.trees.sources import Source, squashfs_source
 
 #: A SIF of Apptainer has room for 48.

@@ -15,9 +15,9 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from builder.errors import ImageError
+from builder.core.errors import ImageError
+from builder.core.text import human_bytes
 from builder.oci.config import DEFAULT_PATH, config_environment
-from builder.text import human_bytes
 from builder.trees.member import DO_NOT_USE, Kind, Member
 from builder.trees.merge import Merge
 from builder.trees.sources import Source

@@ -16,11 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from builder.errors import ImageError
-from builder.model import Compression, Image, SifImage, canonical_json
+from builder.core.errors import ImageError
+from builder.core.model import Compression, Image, SifImage, canonical_json
+from builder.core.progress import working
+from builder.core.settings import DEFAULT_EPOCH, seconds_of
+from builder.core.store.blobs import Store
+from builder.core.store.durable import durable_file
+from builder.core.store.files import fingerprint, require_space, sha256_file, space_errors
+from builder.core.workspace import Workspace
 from builder.oci.manifest import require_layers
-from builder.progress import working
-from builder.settings import DEFAULT_EPOCH, seconds_of
 from builder.sif import format as raw
 from builder.sif.digests import remember_digest, remembered_digest
 from builder.sif.format import FileSystem, ObjectType, PartitionRole, SifDescriptor, SifHeader
@@ -28,10 +32,6 @@ from builder.sif.partition import PlannedPartition, SquashfsPart
 from builder.sif.partitions import BaseSif, PartitionMaker
 from builder.sif.read import read_sif
 from builder.sif.singularity import FOLDER, Metadata, container_files
-from builder.store.blobs import Store
-from builder.store.durable import durable_file
-from builder.store.files import fingerprint, require_space, sha256_file, space_errors
-from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 from builder.site.shell import ShellText, from_user, join
 
 #: The name of an environment variable.

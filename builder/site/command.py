@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from builder.config.recipe import Recipe
 from builder.config.site import Additions, Site
-from builder.errors import RunnerError, UsageError
+from builder.core.errors import RunnerError, UsageError
 from builder.run.process import Completed, execute
 from builder.site import containers
 from builder.site.arguments import VARIABLE_NAME, BindMount, read_bind

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from builder.config.recipe import Recipe
-from builder.errors import RunnerError, UsageError
+from builder.core.errors import RunnerError, UsageError
 from builder.oci.reference import local_name
 from builder.site.shell import expand, join, with_account
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from builder.config.recipe import Recipe
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 from builder.site import paths, slurm
 from builder.site.arguments import parse_bind
 from builder.site.command import check_gpus, shell_line, site_command, start

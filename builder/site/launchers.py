@@ -12,7 +12,7 @@ from typing import ClassVar
 from builder.config.queues import Slurm
 from builder.config.recipe import Recipe
 from builder.config.site import Additions, Launcher
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText
 

@@ -8,7 +8,7 @@ from builder.config.fields import seconds
 from builder.config.queues import Limits, PartitionLimits, Qos, Queue, Slurm
 from builder.config.recipe import Recipe
 from builder.config.site import slurm_of
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 from builder.site.job import Resources
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Set
 
 from builder.config.recipe import Recipe
+from builder.core.model import Lock, LockedPackage
 from builder.image.config import versions
-from builder.model import Lock, LockedPackage
 from builder.site.request import JobRequest
 
 #: Debian packages with which NCCL uses InfiniBand: library, drivers, connection manager.

@@ -8,9 +8,9 @@ from builder.config.recipe import GpuVendor
 from builder.config.site import Runtime, RuntimeKind
 from builder.config.sitefile import read_site
 from builder.config.sites import NAME_HINT, all_site_files, is_site_name
-from builder.errors import UsageError
+from builder.core.errors import UsageError
+from builder.core.store.files import write_atomic
 from builder.site.render import templates
-from builder.store.files import write_atomic
 
 
 def new_site(root: Path, name: str, runtime: RuntimeKind, gpu: GpuVendor) -> Path:

@@ -14,8 +14,8 @@ from typing import Annotated
 from pydantic import StringConstraints, TypeAdapter, ValidationError
 
 from builder.config.explain import first_problem
-from builder.errors import ImageError
-from builder.store.files import space_errors, write_atomic
+from builder.core.errors import ImageError
+from builder.core.store.files import space_errors, write_atomic
 
 
 def _form(pattern: str) -> StringConstraints:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from builder.errors import RunnerError
-from builder.progress import QUIET, Reporter
+from builder.core.errors import RunnerError
+from builder.core.progress import QUIET, Reporter
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 
 from builder.config.fields import VARIABLE, shell_text
-from builder.errors import RunnerError
+from builder.core.errors import RunnerError
 
 #: What makes another name of ``$NAME`` before it.
 _NAME_GOES_ON = re.compile(r"\w", re.ASCII)

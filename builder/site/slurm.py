@@ -10,11 +10,11 @@ from builder.config.fields import seconds
 from builder.config.queues import Queue, QueueName, Slurm
 from builder.config.recipe import Recipe
 from builder.config.site import NodeHardware, Site, slurm_of
-from builder.errors import UsageError
+from builder.core.errors import UsageError
+from builder.core.text import CONTROL
 from builder.site.job import Resources
 from builder.site.limits import check_limits, longest_time
 from builder.site.request import JobRequest, SlurmRequest
-from builder.text import CONTROL
 
 log = logging.getLogger(__name__)
 

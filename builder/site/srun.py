@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from builder.config.fields import VARIABLE
-from builder.errors import RunnerError, UsageError
+from builder.core.errors import RunnerError, UsageError
 from builder.site.arguments import BindMount
 from builder.site.shell import ShellText, join, map_literal, quote
 

@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from builder.config.recipe import Recipe
-from builder.errors import UsageError
+from builder.core.errors import UsageError
+from builder.core.model import Image, Lock, SifImage
+from builder.core.progress import QUIET, Reporter
+from builder.core.store.leftovers import temporary_folder
+from builder.core.workspace import Workspace
 from builder.image.smoke_program import smoke_program
-from builder.model import Image, Lock, SifImage
-from builder.progress import QUIET, Reporter
 from builder.site.job import BatchJob
 from builder.site.job_plan import plan_job
 from builder.site.render import render
@@ -40,8 +42,6 @@ from builder.smoke.slurm import (
 )
 from builder.smoke.suggested import SmokePlan
 from builder.smoke.values import Report
-from builder.store.leftovers import temporary_folder
-from builder.workspace import Workspace
 
 _PROGRAM = "smoke.py"
 #: The part of a run's time limit that it is expected to need, for the time limit of the job.

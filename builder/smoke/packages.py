@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from builder.model import Lock
+from builder.core.model import Lock
 
 #: Packages that determine the speed of measurements. They are listed first.
 _LIKELY = re.compile(

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from builder.errors import BuilderError
-from builder.settings import expand_home
+from builder.core.errors import BuilderError
+from builder.core.settings import expand_home
+from builder.core.store.files import write_atomic
 from builder.smoke.schema import TIME, report_problem
 from builder.smoke.values import Report, devices_of, mapping, model_of
-from builder.store.files import write_atomic
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,11 @@ from typing import Any
 
 from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION
 from builder.config.recipe import Recipe
-from builder.errors import BuilderError, RunnerError
-from builder.model import Image, Lock, SifImage
-from builder.progress import working
+from builder.core.errors import BuilderError, RunnerError
+from builder.core.model import Image, Lock, SifImage
+from builder.core.progress import working
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.run.base import Mount, RunOptions
 from builder.run.process import Completed
 from builder.run.select import ENGINE_NAMES, find_runner
@@ -28,8 +30,6 @@ from builder.smoke.reference import references
 from builder.smoke.reports import store_report
 from builder.smoke.schema import TIME, benchmark_problem, could_not_run, find_report
 from builder.smoke.values import Report
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

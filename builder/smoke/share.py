@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from builder.bench.schema import EXIT_CODES, SEVERITY
-from builder.errors import BuilderError
+from builder.core.errors import BuilderError
+from builder.core.version import __version__
 from builder.smoke.values import Report, devices_of, mapping, mappings, number
-from builder.version import __version__
 
 #: Version of the format of the copy.
 FORMAT = 2

@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from builder.config.recipe import Recipe
+from builder.core.errors import UsageError
+from builder.core.progress import QUIET, Reporter, working
+from builder.core.store.leftovers import temporary_folder
 from builder.engines.base import BuildResult
-from builder.errors import UsageError
-from builder.progress import QUIET, Reporter, working
 from builder.site.images import digest_reference
 from builder.site.job import BatchJob
 from builder.site.job_plan import plan_job
@@ -26,7 +27,6 @@ from builder.smoke.reports import store_report
 from builder.smoke.run import SmokeReport, benchmark_command, complete, last_lines, not_tested
 from builder.smoke.schema import benchmark_problem, could_not_run
 from builder.smoke.values import Report
-from builder.store.leftovers import temporary_folder
 
 log = logging.getLogger(__name__)
 

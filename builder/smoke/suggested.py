@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from builder.config.smoketest import SmokeTest
-from builder.model import LockedPackage
+from builder.core.model import LockedPackage
 
 #: Packages that install a framework, in the order in which a lock is searched.
 _PACKAGES = {

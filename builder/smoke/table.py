@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from builder.core.text import Table
 from builder.smoke.ab import Ab
 from builder.smoke.abrun import Side
 from builder.smoke.changes import ReportComparison
@@ -12,7 +13,6 @@ from builder.smoke.finding import TOO_LOW_NOTE
 from builder.smoke.grade import MEANINGS
 from builder.smoke.run import SmokeReport
 from builder.smoke.values import figures_of, findings_of, number, state_text, unit_of
-from builder.text import Table
 
 _AB_TITLES = {"slower": "slower", "same": "not slower", "unsteady": "no verdict"}
 #: The figures that are shown without ``--all``, the first ones of these that a report has.

@@ -10,25 +10,25 @@ from pathlib import Path
 
 import httpx
 
-from builder import tarheaders as tar
-from builder.errors import FetchError, HashMismatch
+from builder.core import tarheaders as tar
+from builder.core.errors import FetchError, HashMismatch
+from builder.core.model import LockedPackage
+from builder.core.progress import Reporter, working
+from builder.core.redact import redact
+from builder.core.store.blobs import Store
+from builder.core.store.files import sha256_file
+from builder.core.workspace import Workspace
 from builder.fetch.download import Downloader, open_partial
 from builder.fetch.failure import NotAvailable, first_line
 from builder.fetch.packages import fetch_packages
 from builder.layers.bounds import most_unpacked
 from builder.layers.zips import ZIP_ERRORS
-from builder.model import LockedPackage
 from builder.net.findlinks import as_path
 from builder.net.http import make_client
 from builder.net.mirrors import mirrors_of
-from builder.progress import Reporter, working
-from builder.redact import redact
 from builder.sources.bounds import MAX_MEMBERS, MAX_TAR
 from builder.sources.target import Target
-from builder.store.blobs import Store
-from builder.store.files import sha256_file
 from builder.trees.reader import TarReader
-from builder.workspace import Workspace
 
 _TASK = "downloading a source"
 #: The first bytes of a gzip file, and of a zip.

@@ -15,10 +15,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from builder.errors import FetchError
-from builder.git import Git, GitError, stop
+from builder.core.errors import FetchError
+from builder.core.git import Git, GitError, stop
+from builder.core.redact import redact
 from builder.lock.sourcerecords import GIT_HASH
-from builder.redact import redact
 from builder.sources.bounds import MAX_PATH, MAX_SUBMODULE_LEVELS, MAX_SUBMODULES
 from builder.sources.repository import Repository
 from builder.sources.target import Content, Target

@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from builder.errors import FetchError
-from builder.git import REMOTE, Git, GitError
+from builder.core.errors import FetchError
+from builder.core.git import REMOTE, Git, GitError
+from builder.core.redact import redact, without_userinfo
+from builder.core.settings import Settings
+from builder.core.store.folders import CacheFolders
+from builder.core.workspace import Workspace
 from builder.lock.sourcerecords import GIT_HASH
 from builder.net.findlinks import as_path
 from builder.net.mirrors import mirrors_of
-from builder.redact import redact, without_userinfo
-from builder.settings import Settings
-from builder.store.folders import CacheFolders
-from builder.workspace import Workspace
 
 _FETCH = ("--quiet", "--no-write-fetch-head", "--force")
 _TAGS = "+refs/tags/*:refs/tags/*"

@@ -13,17 +13,17 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.errors import ConfigError, UsageError
-from builder.git import Git, GitError
+from builder.core.errors import ConfigError, UsageError
+from builder.core.git import Git, GitError
+from builder.core.store.files import read_foreign
+from builder.core.store.leftovers import temporary_folder
+from builder.core.store.walk import remove_tree
+from builder.core.workspace import Workspace
 from builder.lock.sourcerecords import TEXT
 from builder.lock.spec import SourceSpec
 from builder.sources.repository import open_repository
 from builder.sources.tree import SourceTree, url_of
-from builder.store.files import read_foreign
-from builder.store.leftovers import temporary_folder
-from builder.store.walk import remove_tree
 from builder.trees.tracked import git_folder
-from builder.workspace import Workspace
 
 _ARCHIVAL = ".git_archival.txt"
 #: Bytes of the files of a repository that name a folder or a reference.

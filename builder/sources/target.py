@@ -12,10 +12,10 @@ import posixpath
 from pathlib import Path
 from typing import Protocol
 
-from builder.errors import FetchError
+from builder.core.errors import FetchError
+from builder.core.store.files import CHUNK, space_errors
+from builder.core.text import human_bytes
 from builder.sources.bounds import MAX_DEPTH, MAX_MEMBERS, MAX_PATH, MAX_UNPACKED
-from builder.store.files import CHUNK, space_errors
-from builder.text import human_bytes
 
 _HOSTILE = "the source is damaged or hostile: do not use it"
 

@@ -9,24 +9,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from builder.errors import ConfigError, FetchError, HashMismatch
+from builder.core.errors import ConfigError, FetchError, HashMismatch
+from builder.core.model import LockedSource
+from builder.core.progress import working
+from builder.core.redact import redact, userinfo, without_userinfo
+from builder.core.store.files import space_errors
+from builder.core.store.leftovers import temporary_folder
+from builder.core.workspace import Workspace
 from builder.lock.sourcerecords import locked_url
 from builder.lock.sourcespec import is_project
 from builder.lock.spec import SourceSpec
 from builder.lock.urls import filename_of
-from builder.model import LockedSource
 from builder.net.urlvariables import expanded
-from builder.progress import working
-from builder.redact import redact, userinfo, without_userinfo
 from builder.sources.archive import check_hash, fetch_archive, unpack_archive
 from builder.sources.objects import Unpacker
 from builder.sources.repository import open_repository
 from builder.sources.target import Target, only_folder
-from builder.store.files import space_errors
-from builder.store.leftovers import temporary_folder
 from builder.trees.inside import PROJECT_FILES
 from builder.trees.project import project_tree
-from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

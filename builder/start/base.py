@@ -5,10 +5,10 @@ from __future__ import annotations
 import platform
 
 from builder.bases.mmdebstrap import mmdebstrap_mode
-from builder.errors import ImageError
+from builder.core.errors import ImageError
+from builder.core.settings import Settings
 from builder.net.http import probe
 from builder.net.mirrors import mirrored_base
-from builder.settings import Settings
 
 #: An image that every machine can download, without a tool and without root.
 DOCKER_BASE = "docker://docker.io/library/debian:bookworm-slim"

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from builder.config.recipe import load_recipe, recipe_files
 from builder.config.sites import load_site
-from builder.errors import UsageError
+from builder.core.errors import UsageError
+from builder.core.model import MAIN
+from builder.core.settings import Settings
+from builder.core.store.files import write_atomic
 from builder.lock.channels import probe_channels
 from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock
@@ -17,14 +20,11 @@ from builder.lock.indexes import probe_indexes
 from builder.lock.manifests import CHANNEL
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment
-from builder.model import MAIN
-from builder.settings import Settings
 from builder.site.lockchecks import INFINIBAND_PACKAGES, is_plain_base
 from builder.start.base import DEBIAN_BASE, can_make_debian, this_platform, usual_base
 from builder.start.draft import Draft, target_name
 from builder.start.found import Candidate, asks_for, installs_project, own_code
 from builder.start.text import recipe_text
-from builder.store.files import write_atomic
 from builder.trees.inside import check_inside, is_inside
 
 log = logging.getLogger(__name__)

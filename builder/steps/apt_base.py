@@ -18,15 +18,15 @@ from urllib.parse import unquote
 
 from builder.bases.debian_mirror import apt_options
 from builder.bases.image import BaseImage
-from builder.errors import ImageError, RunnerError
-from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json
+from builder.core.errors import ImageError, RunnerError
+from builder.core.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json
+from builder.core.redact import redact
+from builder.core.settings import Settings
 from builder.net.apt import apt_sources, parse_os_release, parse_sources, parse_stanza, written
 from builder.net.debarchives import host_mirrors, mirrored_archive, public_archive
 from builder.net.mirrors import mirrored_url, public_url
-from builder.redact import redact
 from builder.run.base import Mount, Runner, RunOptions
 from builder.run.process import tail
-from builder.settings import Settings
 
 log = logging.getLogger(__name__)
 

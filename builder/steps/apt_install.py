@@ -18,17 +18,17 @@ from typing import Any
 from builder.bases.debian_tar import is_left_out
 from builder.bases.image import BaseImage
 from builder.bases.mmdebstrap import DPKG_OPTIONS
-from builder.errors import FetchError
+from builder.core.errors import FetchError
+from builder.core.model import Fetched, Layer, OsPackage, canonical_json
+from builder.core.store.leftovers import temporary_folder
+from builder.core.workspace import Workspace
 from builder.fetch.packages import fetch_packages
 from builder.layers.cache import cached_layer, read_layer
 from builder.layers.entry import Entry
-from builder.model import Fetched, Layer, OsPackage, canonical_json
 from builder.net.debarchives import host_mirrors, mirrored_archive, snapshot
 from builder.run.base import Mount
 from builder.steps.apt_base import MOUNTED, runnable
 from builder.steps.run import StepRun, run_step
-from builder.store.leftovers import temporary_folder
-from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

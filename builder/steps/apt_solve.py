@@ -11,20 +11,20 @@ from urllib.parse import unquote
 from builder.bases.image import BaseImage
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
-from builder.errors import BuilderError, FetchError, LockError, RunnerError, SolveError
+from builder.core.errors import BuilderError, FetchError, LockError, RunnerError, SolveError
+from builder.core.model import OsPackage, SifImage
+from builder.core.progress import working
+from builder.core.redact import redact
+from builder.core.store.leftovers import temporary_folder
+from builder.core.text import human_bytes, visible
+from builder.core.workspace import Workspace
 from builder.lock.record import package_of
-from builder.model import OsPackage, SifImage
-from builder.progress import working
-from builder.redact import redact
 from builder.run.base import RunOptions
 from builder.run.process import Completed, tail
 from builder.run.select import ENGINE_NAMES, find_runner
 from builder.steps import apt_base
 from builder.steps.apt_base import MOUNTED, AptBase, AptNetwork
 from builder.steps.recipe import check_processor
-from builder.store.leftovers import temporary_folder
-from builder.text import human_bytes, visible
-from builder.workspace import Workspace
 
 #: Seconds for the lists of packages and the solution.
 _TIMEOUT_S = 900

@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from builder.errors import ImageError
+from builder.core.errors import ImageError
+from builder.core.model import Layer
+from builder.core.store.blobs import Store
 from builder.layers.entry import Entry, Range
-from builder.model import Layer
-from builder.store.blobs import Store
 from builder.trees.member import Kind, Member
 from builder.trees.sources import layer_source
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
-from builder.errors import RunnerError
+from builder.core.errors import RunnerError
 from builder.qemu import emulation
 
 if TYPE_CHECKING:

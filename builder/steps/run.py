@@ -19,14 +19,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from builder.errors import FetchError, ImageError, LayerError, RunnerError
+from builder.core.errors import FetchError, ImageError, LayerError, RunnerError
+from builder.core.model import OCI_LAYER, Compression, Descriptor, Image, Layer, SifImage
+from builder.core.progress import working
+from builder.core.redact import redact
+from builder.core.settings import Settings
+from builder.core.store.files import sha256_file, space_errors
+from builder.core.store.leftovers import temporary_folder
+from builder.core.text import human_bytes, visible
+from builder.core.workspace import Workspace
 from builder.layers.build import make_layer
 from builder.layers.cache import cache_key, cached_layer
 from builder.layers.compress import codec_name
 from builder.layers.entry import Entry
-from builder.model import OCI_LAYER, Compression, Descriptor, Image, Layer, SifImage
-from builder.progress import working
-from builder.redact import redact
 from builder.run.base import CHANGED_IMAGE, ImageConfig, Mount, Runner, RunOptions, require_oci
 from builder.run.identity import container_root
 from builder.run.jail import OVERLAY_ON_DISK
@@ -35,12 +40,7 @@ from builder.run.rootfs import cached_rootfs
 from builder.run.select import ENGINE_NAMES, find_runner
 from builder.run.storage import EngineRunner
 from builder.run.task import TaskLog
-from builder.settings import Settings
 from builder.steps.changes import Changes, Nodes, nodes_of_layer, nodes_of_upper
-from builder.store.files import sha256_file, space_errors
-from builder.store.leftovers import temporary_folder
-from builder.text import human_bytes, visible
-from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ Members of layers and of squashfs partitions pass these checks before anything e
 
 from __future__ import annotations
 
-from builder.errors import ImageError
-from builder.text import human_bytes
+from builder.core.errors import ImageError
+from builder.core.text import human_bytes
 from builder.trees.member import Member
 
 #: Folders in each other. What walks a tree may then recurse; real images have at most 40 levels.

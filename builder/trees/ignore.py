@@ -15,8 +15,8 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from builder.errors import ConfigError
-from builder.store.unchanged import look
+from builder.core.errors import ConfigError
+from builder.core.store.unchanged import look
 from builder.trees.inside import check_inside
 
 #: The file of patterns, in the project folder. It is not copied itself.

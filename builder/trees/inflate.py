@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 import zstandard
 from isal import igzip, isal_zlib
 
-from builder.errors import ImageError
-from builder.store.files import CHUNK
+from builder.core.errors import ImageError
+from builder.core.store.files import CHUNK
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"

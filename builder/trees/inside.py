@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 
 #: A folder with one of these is a Python project.
 PROJECT_FILES = ("pyproject.toml", "setup.py")

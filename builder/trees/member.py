@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from builder.errors import ImageError
+from builder.core.errors import ImageError
 
 #: The hint of errors about a layer whose content is damaged or tries to leave the root file system.
 DO_NOT_USE = "the layer is damaged or hostile; do not use this image"

@@ -42,7 +42,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from builder.errors import ImageError
+from builder.core.errors import ImageError
 from builder.trees.bounds import Tally
 from builder.trees.member import DO_NOT_USE, Content, Kind, Member, hard_link
 from builder.trees.sources import Source, Stream

@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.errors import ConfigError
-from builder.model import canonical_json
-from builder.store.files import sha256_file, space_errors
-from builder.store.unchanged import look
-from builder.text import human_bytes
+from builder.core.errors import ConfigError
+from builder.core.model import canonical_json
+from builder.core.store.files import sha256_file, space_errors
+from builder.core.store.unchanged import look
+from builder.core.text import human_bytes
 from builder.trees.ignore import GitIgnore, Ignore, plain_path
 from builder.trees.inside import PROJECT_FILES
 from builder.trees.tracked import tracked_files

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from builder.store.files import CHUNK
-from builder.tarheaders import BLOCK, TarError, TarHeader, read_headers
+from builder.core.store.files import CHUNK
+from builder.core.tarheaders import BLOCK, TarError, TarHeader, read_headers
 
 
 class ByteStream(Protocol):

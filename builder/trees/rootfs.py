@@ -27,11 +27,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.errors import ImageError
-from builder.model import Layer
-from builder.store.blobs import Store
-from builder.store.files import space_errors
-from builder.store.walk import remove_tree
+from builder.core.errors import ImageError
+from builder.core.model import Layer
+from builder.core.store.blobs import Store
+from builder.core.store.files import space_errors
+from builder.core.store.walk import remove_tree
 from builder.trees.bounds import Tally
 from builder.trees.member import DO_NOT_USE, Advance, Content, Kind, Member, counted
 from builder.trees.merge import Merge

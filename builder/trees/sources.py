@@ -8,10 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.errors import ImageError
-from builder.model import Layer
-from builder.store.blobs import Store
-from builder.tarheaders import TarError, TarHeader
+from builder.core.errors import ImageError
+from builder.core.model import Layer
+from builder.core.store.blobs import Store
+from builder.core.tarheaders import TarError, TarHeader
 from builder.trees.bounds import MAX_CONTENT
 from builder.trees.inflate import InflatingStream
 from builder.trees.member import (

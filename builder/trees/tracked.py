@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from builder.store.files import read_foreign
+from builder.core.store.files import read_foreign
 from builder.trees.ignore import checkout_of
 from builder.trees.member import ancestors
 

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from builder.config.safetoml import loads
-from builder.errors import WheelError
+from builder.core.errors import WheelError
 from builder.sources.scm import Scm
 from builder.trees.inside import PROJECT_FILES
 

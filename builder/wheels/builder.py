@@ -16,9 +16,15 @@ from pathlib import Path
 from builder.bases.resolve import resolve_recipe_base
 from builder.config.recipe import Recipe
 from builder.config.wheelbuild import WheelBuild
+from builder.core.errors import FetchError, WheelError
+from builder.core.markers import unfulfilled
+from builder.core.model import Fetched, Lock, LockedBase, LockedPackage, LockedSource, SifImage
+from builder.core.progress import working
+from builder.core.redact import redact
+from builder.core.store.records import read_record, write_record
+from builder.core.workspace import Workspace
 from builder.engines.base import BuildRequest
 from builder.engines.layered import Layered
-from builder.errors import FetchError, WheelError
 from builder.fetch.packages import fetch_for
 from builder.layers.cache import cache_key
 from builder.lock.environment import recipe_environment
@@ -28,21 +34,15 @@ from builder.lock.sourcerecords import locked_url
 from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import SourceSpec, spec_of
 from builder.lock.uv import uv_program
-from builder.markers import unfulfilled
-from builder.model import Fetched, Lock, LockedBase, LockedPackage, LockedSource, SifImage
-from builder.progress import working
 from builder.qemu import emulation
-from builder.redact import redact
 from builder.run.select import ENGINE_NAMES, find_runner
 from builder.sources import SourceTree, open_source
 from builder.sources.scm import describe, write_archival
 from builder.steps.recipe import check_processor
-from builder.store.records import read_record, write_record
 from builder.wheels.backend import project_name, read_backend, read_scm
 from builder.wheels.check import check_wheel
 from builder.wheels.requirements import fetch_uv, resolve_requirements
 from builder.wheels.run import NeedsMore, WheelJob, built
-from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion
 
 from builder.config.recipe import Recipe
-from builder.errors import WheelError
+from builder.core.errors import WheelError
+from builder.core.model import Fetched, LockedPackage
 from builder.layers.wheel_archive import WheelArchive
 from builder.lock.wheels import target_tags
-from builder.model import Fetched, LockedPackage
 
 
 def check_wheel(

@@ -18,12 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from builder.config.recipe import Recipe
-from builder.errors import LockError
+from builder.core.errors import LockError
+from builder.core.model import Lock, LockedPackage, LockedSource
+from builder.core.workspace import Workspace
 from builder.lock.file import replace_lock
 from builder.lock.othertools import relock_command
-from builder.model import Lock, LockedPackage, LockedSource
 from builder.wheels.locked import place_wheels, remove_unnamed
-from builder.workspace import Workspace
 
 
 def has_own_code(recipe: Recipe, lock: Lock) -> bool:

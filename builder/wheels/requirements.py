@@ -12,14 +12,14 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from builder.errors import SolveError, WheelError
+from builder.core.errors import SolveError, WheelError
+from builder.core.model import LockedPackage
+from builder.core.store.files import write_atomic
+from builder.core.workspace import Workspace
 from builder.fetch.packages import fetch_for
 from builder.lock.pip import solve_pip
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Spec
-from builder.model import LockedPackage
-from builder.store.files import write_atomic
-from builder.workspace import Workspace
 
 
 def resolve_requirements(

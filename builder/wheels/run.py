@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.config.wheelbuild import WheelBuild
-from builder.errors import WheelError
-from builder.model import Fetched, Image, SifImage
-from builder.progress import QUIET, Reporter
+from builder.core.errors import WheelError
+from builder.core.model import Fetched, Image, SifImage
+from builder.core.progress import QUIET, Reporter
+from builder.core.settings import DEFAULT_EPOCH, Settings
+from builder.core.store.files import read_foreign
+from builder.core.store.leftovers import temporary_folder
 from builder.run.base import Mount, Runner, RunOptions
 from builder.run.process import Completed
 from builder.run.task import TaskLog, run_in_folder
-from builder.settings import DEFAULT_EPOCH, Settings
-from builder.store.files import read_foreign
-from builder.store.leftovers import temporary_folder
 from builder.wheels import driver
 from builder.wheels.backend import Backend, check_requirement
 

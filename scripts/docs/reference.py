@@ -16,7 +16,7 @@ from pydantic_core import PydanticUndefined
 
 from builder.cli import cli
 from builder.config.recipe import Recipe
-from builder.errors import BuilderError, exit_codes
+from builder.core.errors import BuilderError, exit_codes
 
 #: Fields of a recipe that are not keys of its file.
 _NOT_KEYS = ("source", "root")

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from builder.errors import BuilderError
-from builder.store.records import read_record
+from builder.core.errors import BuilderError
+from builder.core.store.records import read_record
 from tests.support.debian_channel import CHANNEL_FOLDER, channel_mirrors
 from tests.support.debs import NotInstalled
 from tests.support.install import base_folder

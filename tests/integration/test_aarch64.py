@@ -16,19 +16,19 @@ import pytest
 
 from builder.bases.debian import debian_base
 from builder.bases.pack import pack_tar
-from builder.errors import RunnerError
-from builder.model import Image
+from builder.core.errors import RunnerError
+from builder.core.model import Image
+from builder.core.progress import QUIET
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.store.files import CHUNK
+from builder.core.workspace import Workspace
 from builder.net.apt import apt_sources
 from builder.oci.image import plain_image
 from builder.oci.layout import read_layout, write_layout
-from builder.progress import QUIET
 from builder.qemu import emulation, is_registered
-from builder.settings import Settings
 from builder.sif.read import read_sif
-from builder.store.blobs import Store
-from builder.store.files import CHUNK
 from builder.trees.merge import Merge
-from builder.workspace import Workspace
 from tests.integration.conftest import CLONE, Builder
 from tests.support.debian_channel import make_debian_channel, mirror_line
 from tests.support.parts import need, part_missing

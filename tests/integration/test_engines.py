@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
+from builder.core.model import Image, SifImage
+from builder.core.store.blobs import Store
+from builder.core.store.files import sha256_file
 from builder.engines.cotainr import PREFIX
 from builder.image.archive import docker_load
-from builder.model import Image, SifImage
 from builder.oci.layout import read_layout
 from builder.sif.read import open_sif
-from builder.store.blobs import Store
-from builder.store.files import sha256_file
 from builder.trees.merge import Merge
 from tests.integration.conftest import CLONE, Builder, keep_base
 from tests.support.channel import index_channel, make_package, serve

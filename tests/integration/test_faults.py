@@ -99,7 +99,8 @@ def warm(faulty: Faulty, tmp_path: Path) -> Path:
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has a handler for a signal; as builder for SIGALRM (``builder/interrupts.py``)."""
+    """Whether a process has a handler for a signal; as builder for SIGALRM
+    (``builder/core/interrupts.py``)."""
     caught = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
 

@@ -13,15 +13,15 @@ import uv
 from packaging.utils import parse_wheel_filename
 
 from builder.config.recipe import Recipe
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.lock.file import read_lock
 from builder.lock.spec import SourceSpec
-from builder.settings import Settings
 from builder.sources import SourceTree, open_source
 from builder.sources.scm import write_archival
-from builder.store.blobs import Store
 from builder.wheels.backend import read_backend
 from builder.wheels.builder import ImageWheelBuilder
-from builder.workspace import Workspace
 from tests.integration.conftest import Builder, keep_base
 from tests.support.gitserver import GitServer, Repo
 

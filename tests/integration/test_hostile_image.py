@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from builder.errors import RunnerError
-from builder.model import OCI_LAYER_GZIP, Descriptor, Image, Layer
+from builder.core.errors import RunnerError
+from builder.core.model import OCI_LAYER_GZIP, Descriptor, Image, Layer
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.run import userns
 from builder.run.base import Mount, RunOptions
 from builder.run.identity import STRANGER
 from builder.run.select import runners
 from builder.run.userns import UsernsRunner
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support import attacks, parts
 from tests.support.images import digest_of, make_test_image
 

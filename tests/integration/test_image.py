@@ -13,17 +13,17 @@ import pytest
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_base, resolve_base
 from builder.config.recipe import Recipe
-from builder.errors import RegistryError
+from builder.core.errors import RegistryError
+from builder.core.model import Compression, Image, Lock, LockedBase
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.image.archive import docker_load, write_docker_archive
 from builder.image.config import make_image
 from builder.image.files import system_entries, whiteout_entries
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline, LinkContext
-from builder.model import Compression, Image, Lock, LockedBase
 from builder.oci.layout import read_layout, write_layout
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.integration.conftest import keep_base
 from tests.support import parts
 from tests.support.image_kit import EPOCH, image, layer, member, recipe, settings
@@ -175,8 +175,8 @@ def test_debian_base_as_ordinary_user(
     """An ordinary user builds the same Debian base as root."""
     code = (
         "from builder.bases.resolve import resolve_base\n"
-        "from builder.settings import Settings\n"
-        "from builder.workspace import Workspace\n"
+        "from builder.core.settings import Settings\n"
+        "from builder.core.workspace import Workspace\n"
         "import os; os.umask(0o077)\n"
         "s = Settings.from_environment()\n"
         "print(resolve_base('debian:bookworm', 'amd64', Workspace.of(s)).digest)\n"

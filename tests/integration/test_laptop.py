@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import uv
 
+from builder.core.model import Lock
 from builder.lock.file import read_lock
-from builder.model import Lock
 from tests.integration.conftest import CLONE, Builder, keep_base
 from tests.support.channel import serve
 from tests.support.debian_channel import CHANNEL_FOLDER, make_debian_channel

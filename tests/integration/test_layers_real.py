@@ -16,12 +16,12 @@ from typing import NoReturn
 import pytest
 from isal import igzip
 
+from builder.core.model import Fetched, LayerOptions
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.layers.build import LayersResult, build_layers, make_layer
 from builder.layers.entry import Deflated, Entry, Inline, LinkContext
-from builder.model import Fetched, LayerOptions
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.packagefiles import files_of
 from tests.support.wheels import fetched
 

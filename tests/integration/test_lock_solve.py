@@ -16,19 +16,19 @@ import pytest
 import yaml
 
 from builder.config.recipe import Recipe
-from builder.errors import ConfigError, FetchError, SolveError, UsageError
+from builder.core.errors import ConfigError, FetchError, SolveError, UsageError
+from builder.core.model import LockedBase
+from builder.core.progress import NullReporter
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.store.files import sha256_file
+from builder.core.workspace import Workspace
 from builder.fetch.packages import fetch_packages
 from builder.lock.file import write_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.request import LockRequest
 from builder.lock.solve import lock_target
 from builder.lock.urls import url_variables
-from builder.model import LockedBase
-from builder.progress import NullReporter
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.store.files import sha256_file
-from builder.workspace import Workspace
 from tests.support.channel import TIMESTAMP, index_channel, make_package, serve
 
 BASE = LockedBase("debian:bookworm", "sha256:" + "0" * 64)

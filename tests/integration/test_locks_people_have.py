@@ -16,8 +16,8 @@ import pytest
 import uv
 import yaml
 
+from builder.core.model import LockedPackage
 from builder.lock.file import read_lock
-from builder.model import LockedPackage
 from tests.integration.conftest import Builder, keep_base
 from tests.support.channel import index_channel, serve
 from tests.support.debian_channel import CHANNEL_FOLDER, make_debian_channel

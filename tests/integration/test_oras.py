@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.model import SifImage
-from builder.progress import NullReporter
+from builder.core.model import SifImage
+from builder.core.progress import NullReporter
+from builder.core.store.blobs import Store
+from builder.core.store.files import sha256_file
 from builder.publishing.destination import LayoutDestination
 from builder.registry.client import RegistryClient
 from builder.registry.oras import SIF_LAYER, pull_sif, sif_artifact, sif_layer
-from builder.store.blobs import Store
-from builder.store.files import sha256_file
 from tests.support import parts
 from tests.support.images import push_tagged
 from tests.support.sif import make_sif
@@ -87,11 +87,11 @@ def slow_pull(
     program = f"""
 import time
 from pathlib import Path
-from builder.model import Descriptor
-from builder.progress import NullReporter
+from builder.core.model import Descriptor
+from builder.core.progress import NullReporter
 from builder.registry.client import RegistryClient
 from builder.registry.oras import pull_sif
-from builder.store.blobs import Store
+from builder.core.store.blobs import Store
 class Slow(NullReporter):
     seen = 0
     def advance(self, task, amount):

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from builder.core.model import LockedSource
 from builder.lock.file import read_lock
-from builder.model import LockedSource
 from tests.integration.conftest import keep_base
 from tests.support import parts
 from tests.support.cli import tags

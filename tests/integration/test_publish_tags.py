@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import Recipe
+from builder.core.errors import RegistryError, TagExistsError
+from builder.core.model import Lock, LockedBase
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.engines.base import BuildResult
-from builder.errors import RegistryError, TagExistsError
-from builder.model import Lock, LockedBase
 from builder.project import Project
 from builder.publishing.destination import RegistryDestination
 from builder.publishing.publish import Published, PublishOptions, publish
 from builder.publishing.smoke_record import SmokeRecord
 from builder.registry.client import RegistryClient
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.images import make_layer, make_test_image, record_contents
 from tests.support.parts import Registry
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from builder.bases.pack import pack_tar
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.store.files import sha256_file
+from builder.core.workspace import Workspace
 from builder.oci.layout import write_layout
 from builder.publishing.pull import find_attached
 from builder.publishing.release import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.store.files import sha256_file
-from builder.workspace import Workspace
 from tests.support import parts
 from tests.support.channel import index_channel, make_package
 from tests.support.image_kit import image

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import RegistryError
-from builder.model import Image
+from builder.core.errors import RegistryError
+from builder.core.model import Image
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.publishing.destination import open_destination
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS, Credentials
 from builder.registry.pull import pull_image
 from builder.registry.referrers import Artifact, AttachedFile, attach, referrers
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.images import make_layer, make_test_image, push_tagged
 from tests.support.parts import Registry, RegistryFactory, skopeo
 
@@ -202,9 +202,9 @@ from pathlib import Path
 from builder.registry.client import RegistryClient
 from builder.registry.pull import pull_image
 from builder.registry.referrers import Artifact, AttachedFile, attach, referrers
-from builder.model import Descriptor, Layer, OCI_LAYER
-from builder.store.blobs import Store
-from builder.store.files import sha256_file
+from builder.core.model import Descriptor, Layer, OCI_LAYER
+from builder.core.store.blobs import Store
+from builder.core.store.files import sha256_file
 from tests.support.images import make_test_image, push_tagged
 layers = []
 for n in range(4):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from builder.cli import cli, run
-from builder.model import OCI_INDEX
+from builder.core.model import OCI_INDEX
 from builder.publishing.release import RELEASE, SBOM, SMOKE_REPORT
 from builder.publishing.signatures import signature_tag
 from tests.support import parts

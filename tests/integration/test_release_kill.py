@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from builder.errors import BuilderError
+from builder.core.errors import BuilderError
 from builder.registry.transport import Transport
 from tests.support import parts
 from tests.support.releases import Attacker, Team, builder, forget_settings

@@ -22,8 +22,8 @@ from pathlib import Path
 from builder.run.base import RunOptions
 from builder.run.select import runner_classes
 from builder.run.trial import trial_image
-from builder.settings import Settings
-from builder.workspace import Workspace
+from builder.core.settings import Settings
+from builder.core.workspace import Workspace
 
 name, how, folder = sys.argv[1:]
 settings = Settings(Path(folder), Path(folder) / "tmp", 1)

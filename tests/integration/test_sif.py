@@ -14,20 +14,20 @@ import pytest
 
 from builder.bases.pack import pack_tar
 from builder.bases.resolve import open_base, resolve_base
-from builder.errors import RunnerError
+from builder.core.errors import RunnerError
+from builder.core.model import Image, Lock, SifImage
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.image.config import make_image
-from builder.model import Image, Lock, SifImage
 from builder.oci.layout import read_layout
 from builder.run.apptainer import ApptainerRunner
 from builder.run.base import RunOptions
 from builder.run.docker import DockerRunner
 from builder.run.podman import PodmanRunner
 from builder.run.userns import UsernsRunner
-from builder.settings import Settings
 from builder.sif.read import read_sif
 from builder.sif.write import write_sif
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.integration.conftest import Builder
 from tests.support import image_kit, parts
 from tests.support.compare import compare_trees, image_tree

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.store.files import sha256_file
+from builder.core.workspace import Workspace
 from builder.lock.file import read_lock
-from builder.settings import Settings
 from builder.sif.write import write_sif
-from builder.store.blobs import Store
-from builder.store.files import sha256_file
-from builder.workspace import Workspace
 from tests.support.image_kit import image
 from tests.support.machine import Machine
 from tests.support.project import edit, tiny_channel, tiny_project

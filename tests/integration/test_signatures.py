@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.model import Image
+from builder.core.model import Image
+from builder.core.store.blobs import Store
 from builder.oci.digest import sha256
 from builder.publishing.destination import RegistryDestination
 from builder.publishing.keys import PublicKey, SigningKey
@@ -22,7 +23,6 @@ from builder.publishing.signatures import add_signature, read_signatures, signat
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
 from builder.registry.referrers import Artifact, AttachedFile
-from builder.store.blobs import Store
 from tests.support import parts
 from tests.support.debs import NotInstalled
 from tests.support.images import make_layer, make_test_image, push_tagged

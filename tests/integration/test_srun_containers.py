@@ -14,12 +14,12 @@ import yaml
 
 from builder.bases.pack import pack_tar
 from builder.config.recipe import Recipe, load_recipe
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.sif.plain import write_plain
 from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support import image_kit
 from tests.support.parts import need
 from tests.support.rootfs import make_rootfs

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from builder.core.model import Layer
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Range
-from builder.model import Layer
 from builder.oci.image import image_of
 from builder.oci.layout import read_layout, write_layout
-from builder.settings import Settings
 from builder.sif.read import open_sif
 from builder.steps.run import StepRun, run_step
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.integration.conftest import CLONE, Builder
 from tests.support import parts
 from tests.support.compare import compare_trees, image_tree

@@ -21,8 +21,8 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.network, pytest.mark.root]
 BASE = (
     "from builder.bases.resolve import resolve_base\n"
-    "from builder.settings import Settings\n"
-    "from builder.workspace import Workspace\n"
+    "from builder.core.settings import Settings\n"
+    "from builder.core.workspace import Workspace\n"
     "s = Settings.from_environment()\n"
     "print(resolve_base('debian:bookworm', 'amd64', Workspace.of(s)).digest)\n"
 )

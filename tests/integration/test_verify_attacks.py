@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from builder.model import OCI_CONFIG, OCI_MANIFEST, canonical_json
+from builder.core.model import OCI_CONFIG, OCI_MANIFEST, canonical_json
 from builder.oci.digest import sha256
 from builder.oci.layout import list_tags
 from builder.publishing import seal, signatures, verify

@@ -1,4 +1,4 @@
-"""Runs builder, and compares what it asks the file system with its record (builder.store.unchanged).
+"""Runs builder, and compares what it asks the file system with its record (builder.core.store.unchanged).
 
 ``python -m tests.support.asked WORD...`` prints, as the last line of stderr, a JSON list of the paths that
 builder looked at and that the record would not notice: a file that appears there, goes, or is another.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from builder.core.model import Image
+from builder.core.store.blobs import Store
 from builder.image.archive import write_docker_archive
-from builder.model import Image
 from builder.oci.layout import write_layout
-from builder.store.blobs import Store
 from builder.trees.inflate import inflate
 from tests.support.image_kit import member, tar_bytes
 

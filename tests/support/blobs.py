@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from builder.model import OCI_LAYER_GZIP, Descriptor
+from builder.core.model import OCI_LAYER_GZIP, Descriptor
 from builder.registry.client import RegistryClient
 from tests.support.fakeregistry import sha256
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from builder.errors import ImageError
-from builder.model import Image, SifImage
+from builder.core.errors import ImageError
+from builder.core.model import Image, SifImage
+from builder.core.store.blobs import Store
 from builder.sif.read import read_sif
 from builder.sif.singularity import MOUNT_POINTS
-from builder.store.blobs import Store
 from builder.trees.member import DO_NOT_USE, Content, Kind, Member
 from builder.trees.merge import Merge
 from builder.trees.sources import Source, layer_source

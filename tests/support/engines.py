@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from builder.config.recipe import Recipe
+from builder.core.model import Lock, LockedBase, LockedPackage
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.engines.base import BuildRequest
-from builder.model import Lock, LockedBase, LockedPackage
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 
 HASH = "a" * 64
 

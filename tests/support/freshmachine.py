@@ -19,7 +19,7 @@ from pathlib import Path
 
 import httpx
 
-from builder.store.blobs import Store
+from builder.core.store.blobs import Store
 from tests.support import parts
 
 #: Debian's Python 3.11, and what ``python3 -m venv`` needs.

@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from builder.errors import BuilderError
+from builder.core.errors import BuilderError
 
 #: Values of the wrong type, and values that are wrong in other ways.
 STRANGE: tuple[Any, ...] = (

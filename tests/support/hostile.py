@@ -22,17 +22,17 @@ from typing import Any
 import pytest
 
 from builder.bases.pack import pack_tar
-from builder.errors import BuilderError
+from builder.core.errors import BuilderError
+from builder.core.model import Fetched, Image, Layer, LayerOptions, Lock
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.image.config import make_image
 from builder.layers.build import build_layers, make_layer
 from builder.layers.conda import conda_entries, conda_index
 from builder.layers.entry import Entry, LinkContext
 from builder.layers.wheel import wheel_entries, wheel_index
-from builder.model import Fetched, Image, Layer, LayerOptions, Lock
 from builder.oci.layout import write_layout
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support import condapackage, wheels
 from tests.support.condapackage import Member, hardlink, symlink
 from tests.support.image_kit import EPOCH, base, recipe, settings, tar_bytes

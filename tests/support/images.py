@@ -11,12 +11,20 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from builder.model import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
-from builder.progress import QUIET, Reporter
+from builder.core.model import (
+    OCI_CONFIG,
+    OCI_LAYER_GZIP,
+    OCI_MANIFEST,
+    Descriptor,
+    Image,
+    Layer,
+    canonical_json,
+)
+from builder.core.progress import QUIET, Reporter
+from builder.core.store.blobs import Store
+from builder.core.store.records import write_record
 from builder.registry.client import RegistryClient
 from builder.registry.push import PushReport, push_image
-from builder.store.blobs import Store
-from builder.store.records import write_record
 from builder.trees.rootfs import unpack_layer, unpacked_source, write_tree
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 import filelock
 
 from builder.bases.resolve import resolve_base
-from builder.errors import BuilderError
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
+from builder.core.errors import BuilderError
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from tests.support import debs
 from tests.support.debs import NotInstalled
 from tests.support.install_registries import install_cosign, install_crane, install_podman, install_syft

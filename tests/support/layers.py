@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import tarfile
 
-from builder.model import Layer
-from builder.store.blobs import Store
+from builder.core.model import Layer
+from builder.core.store.blobs import Store
 from tests.support.image_kit import layer, member
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from builder.core.model import Fetched
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.layers.entry import LinkContext
 from builder.layers.packages import Packages
-from builder.model import Fetched
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.wheels import CONTEXT
 
 

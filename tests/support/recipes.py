@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from builder.config.recipe import Recipe
-from builder.model import LockedBase
+from builder.core.model import LockedBase
 
 BASE = LockedBase("docker://debian@sha256:" + "e" * 64, "sha256:" + "e" * 64)
 

@@ -16,8 +16,7 @@ import pytest
 
 from builder.cli import cli, run
 from builder.config.recipe import Recipe
-from builder.engines.base import BuildResult
-from builder.model import (
+from builder.core.model import (
     OCI_CONFIG,
     OCI_INDEX,
     OCI_MANIFEST,
@@ -28,6 +27,10 @@ from builder.model import (
     SifImage,
     canonical_json,
 )
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
+from builder.engines.base import BuildResult
 from builder.oci.digest import sha256
 from builder.project import Project
 from builder.publishing.destination import RegistryDestination
@@ -40,9 +43,6 @@ from builder.registry.credentials import ANONYMOUS
 from builder.registry.referrers import Artifact, AttachedFile, attach
 from builder.registry.source import bytes_source
 from builder.registry.transport import Transport
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.images import make_layer, make_test_image, record_contents
 from tests.support.signkeys import make_pair
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builder.progress import NullReporter
+from builder.core.progress import NullReporter
 
 
 class Warnings(NullReporter):

@@ -6,8 +6,8 @@ import random
 import subprocess
 from pathlib import Path
 
-from builder.model import SifImage
-from builder.store.files import sha256_file
+from builder.core.model import SifImage
+from builder.core.store.files import sha256_file
 from tests.support.parts import need
 
 

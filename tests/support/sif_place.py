@@ -8,15 +8,15 @@ from typing import Any
 
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_base, resolve_base
+from builder.core.model import Compression, Image, Layer, Lock, SifImage
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.store.records import read_record
+from builder.core.workspace import Workspace
 from builder.image.config import make_image
-from builder.model import Compression, Image, Layer, Lock, SifImage
-from builder.settings import Settings
 from builder.sif.format import DESCRIPTOR, DESCRIPTORS_AT
 from builder.sif.read import read_sif
 from builder.sif.write import Layout, write_sif
-from builder.store.blobs import Store
-from builder.store.records import read_record
-from builder.workspace import Workspace
 from tests.support import image_kit as kit
 from tests.support.image_kit import layer
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from builder.cli import cli, run
-from builder.model import Lock, LockedPackage
+from builder.core.model import Lock, LockedPackage
 from builder.project import Project
 from builder.smoke.options import SmokeOptions
 from builder.smoke.reports import store_report

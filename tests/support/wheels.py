@@ -29,14 +29,14 @@ from installer.sources import WheelFile
 from installer.utils import parse_wheel_filename
 from packaging.utils import canonicalize_name
 
+from builder.core.model import Fetched, Layer, LockedPackage
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.store.files import sha256_file
+from builder.core.workspace import Workspace
 from builder.layers.build import make_layer
 from builder.layers.entry import LinkContext
 from builder.layers.wheel import wheel_entries
-from builder.model import Fetched, Layer, LockedPackage
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.store.files import sha256_file
-from builder.workspace import Workspace
 
 CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
 

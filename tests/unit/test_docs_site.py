@@ -14,7 +14,7 @@ from builder.cli import COMMANDS
 from builder.config.queues import Queue
 from builder.config.recipe import Files, Recipe
 from builder.config.site import Site
-from builder.errors import exit_codes
+from builder.core.errors import exit_codes
 
 ROOT = Path(__file__).parents[2]
 #: Variables that a job sets in its container: docs/jobs.md.

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from builder import doctor
+from builder.core.errors import ImageError
+from builder.core.settings import Settings
 from builder.doctor import Finding, examine_host
-from builder.errors import ImageError
-from builder.settings import Settings
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.settings import Settings
+from builder.core.settings import Settings
 from tests.support.fileserver import Server
 from tests.support.first_target import first_target
 

@@ -10,10 +10,10 @@ import pytest
 
 from builder import locking
 from builder.config.recipe import Recipe
-from builder.model import Lock, LockedBase, LockRecord, OsPackage
-from builder.progress import QUIET
-from builder.store.blobs import Store
-from builder.workspace import Workspace
+from builder.core.model import Lock, LockedBase, LockRecord, OsPackage
+from builder.core.progress import QUIET
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from tests.support import image_kit
 
 WithOsPackages = Callable[[Recipe, Lock, Lock | None], Lock]

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from builder import qemu
-from builder.errors import RunnerError
+from builder.core.errors import RunnerError
 from builder.qemu import Emulation, emulation, is_registered, registration_hint
 
 MAGIC = "7f454c460201010000000000000000000200b700"

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from builder.errors import LockError
+from builder.core.errors import LockError
 from builder.lock.formats.common import check_groups, read_text, read_toml
 from builder.lock.formats.explicit import read_explicit
 from builder.lock.formats.foreign import ForeignLock, LockTarget

@@ -17,10 +17,10 @@ from builder.config.merge import choices
 from builder.config.safetoml import loads
 from builder.config.safeyaml import MAX_BYTES, load
 from builder.config.yamlfile import not_yaml
-from builder.errors import LockError, SolveError
+from builder.core.errors import LockError, SolveError
+from builder.core.model import FIND_LINKS, MAIN, LockedPackage, Manager
 from builder.lock.file import LockEntry, lock_bytes
 from builder.lock.urls import filename_of, public
-from builder.model import FIND_LINKS, MAIN, LockedPackage, Manager
 
 RESTORE = "restore the file from version control, or lock again with the tool that wrote it"
 

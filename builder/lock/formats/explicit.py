@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from builder.errors import LockError
+from builder.core.errors import LockError
+from builder.core.model import LockedPackage
 from builder.lock.formats.common import PackageMaker, read_text
 from builder.lock.formats.foreign import ForeignLock, LockTarget
 from builder.lock.urls import filename_of
-from builder.model import LockedPackage
 
 MARK = re.compile(r"^@EXPLICIT\s*$", re.MULTILINE)
 #: The end of a line, behind ``#``.

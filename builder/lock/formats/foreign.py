@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from packaging.tags import Tag
 
 from builder.config.recipe import Recipe
+from builder.core.model import LockedPackage
 from builder.lock.othertools import TOOLS, Format
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.wheels import target_tags
-from builder.model import LockedPackage
 
 #: One package of a lock file: a conda package or a wheel, with URL and hash; a source that must be
 #: built, whose path is relative to the lock's folder, or absolute; or a requirement with a version

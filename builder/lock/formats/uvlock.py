@@ -18,7 +18,9 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from builder.errors import LockError
+from builder.core.errors import LockError
+from builder.core.model import MAIN, LockedPackage
+from builder.core.redact import redact
 from builder.lock.formats.common import RESTORE, PackageMaker, check_groups, read_toml
 from builder.lock.formats.foreign import ForeignLock, Found, LockTarget
 from builder.lock.formats.requirements import read_pins
@@ -27,8 +29,6 @@ from builder.lock.tomlfile import items, table
 from builder.lock.tool import run_tool
 from builder.lock.uv import uv_program
 from builder.lock.wheels import best_wheel
-from builder.model import MAIN, LockedPackage
-from builder.redact import redact
 
 _TIME_LIMIT_S = 60
 

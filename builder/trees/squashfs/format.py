@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from builder.model import Compression
+from builder.core.model import Compression
 
 MAGIC = 0x73717368  # "hsqs"
 #: Bytes of a data block, and of a fragment, in what builder writes.

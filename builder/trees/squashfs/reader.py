@@ -12,7 +12,7 @@ from typing import Any
 import zstandard
 from isal import isal_zlib
 
-from builder.errors import ImageError
+from builder.core.errors import ImageError
 from builder.trees.bounds import Tally, shown_path
 from builder.trees.member import Kind, Member, hard_link
 from builder.trees.squashfs import format as raw

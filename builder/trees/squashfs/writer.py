@@ -24,8 +24,8 @@ from typing import BinaryIO
 import deflate
 import zstandard
 
-from builder.errors import ImageError
-from builder.model import Compression
+from builder.core.errors import ImageError
+from builder.core.model import Compression
 from builder.trees.member import Kind, Member
 from builder.trees.squashfs import format as raw
 from builder.trees.squashfs.tables import LookupTable, NewInode, TreeTables

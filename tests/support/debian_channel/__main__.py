@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from builder.errors import BuilderError
+from builder.core.errors import BuilderError
 from tests.support.debian_channel import channel_mirrors
 
 try:

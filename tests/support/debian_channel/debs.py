@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
 
-from builder.errors import FetchError
+from builder.core.errors import FetchError
+from builder.core.redact import redact
 from builder.net.apt import apt_sources
-from builder.redact import redact
 from tests.support.debian_channel.contents import SUITE
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from builder.bases import archive
 from builder.bases.resolve import resolve_base
-from builder.errors import ImageError
-from builder.model import Image
+from builder.core.errors import ImageError
+from builder.core.model import Image
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.oci.documents import MAX_DOCUMENT
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.base_files import write_base
 from tests.support.image_kit import image, layer, member, settings, tar_bytes
 

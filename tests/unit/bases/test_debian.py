@@ -10,11 +10,11 @@ import pytest
 from builder.bases import debian_mirror, mmdebstrap
 from builder.bases.mmdebstrap import DebianBase
 from builder.bases.resolve import open_base, resolve_base
-from builder.errors import ImageError
+from builder.core.errors import ImageError
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.net import apt
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.image_kit import layer, member, settings
 from tests.support.images import make_test_image
 

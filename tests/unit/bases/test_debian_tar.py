@@ -8,7 +8,7 @@ import tarfile
 import pytest
 
 from builder.bases.debian_tar import reproducible_tar
-from builder.errors import ImageError
+from builder.core.errors import ImageError
 from tests.support.image_kit import EPOCH, member, tar_bytes
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from builder.bases import dpkg as module
 from builder.bases.dpkg import BaseSystem, DebianPackage, base_system, find_system
-from builder.errors import ImageError
-from builder.model import LockedBase
-from builder.store.blobs import Store
+from builder.core.errors import ImageError
+from builder.core.model import LockedBase
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.trees.sources import layer_source
-from builder.workspace import Workspace
 from tests.support.image_kit import base, layer, member, recipe, settings
 
 STATUS = b"""Package: zlib1g

@@ -9,12 +9,12 @@ import pytest
 from builder.bases import debian_mirror, mmdebstrap
 from builder.bases.mmdebstrap import DebianBase, mmdebstrap_error
 from builder.bases.resolve import resolve_base
-from builder.errors import ImageError
+from builder.core.errors import ImageError
+from builder.core.progress import QUIET
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.net import apt
-from builder.progress import QUIET
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.image_kit import settings
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from builder.bases import python as module
 from builder.bases.python import base_python, find_python
-from builder.errors import ConfigError, ImageError
+from builder.core.errors import ConfigError, ImageError
+from builder.core.model import LockedBase
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.fetch.venv import BasePython
-from builder.model import LockedBase
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.image_kit import base, layer, member, recipe, settings
 
 DPKG = b"""Package: python3

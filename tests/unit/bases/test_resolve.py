@@ -12,12 +12,12 @@ import pytest
 
 from builder.bases.resolve import check_base, open_base, resolve_base
 from builder.config.recipe import Recipe
-from builder.errors import ConfigError, ImageError
-from builder.model import Image, LockedBase
-from builder.settings import Settings
-from builder.store.blobs import Store
+from builder.core.errors import ConfigError, ImageError
+from builder.core.model import Image, LockedBase
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.trees.inflate import inflate
-from builder.workspace import Workspace
 from tests.support.base_files import write_base
 from tests.support.image_kit import image, layer, member, settings
 

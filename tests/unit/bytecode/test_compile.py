@@ -18,15 +18,15 @@ from builder.bytecode import worker
 from builder.bytecode.compile import Bytecode, CompileJob
 from builder.bytecode.inputs import BytecodeRequest, modules_of
 from builder.config.recipe import Recipe
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.model import Fetched, LockedPackage
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.layers.content import read_whole
 from builder.layers.entry import LinkContext
-from builder.model import Fetched, LockedPackage
 from builder.oci.image import image_of
 from builder.run.process import Completed
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support import condapackage
 from tests.support.condapackage import Member
 from tests.support.packagefiles import files_of

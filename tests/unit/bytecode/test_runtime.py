@@ -13,14 +13,14 @@ from builder.bytecode import runtime as runtime_module
 from builder.bytecode.inputs import BytecodeRequest
 from builder.bytecode.runtime import make_runtime
 from builder.config.recipe import Recipe
+from builder.core.model import Fetched, Layer
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.fetch.venv import BasePython, locked_base_python
 from builder.image.libraries import base_libraries
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline
-from builder.model import Fetched, Layer
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support import condapackage
 from tests.support.condapackage import Member, symlink
 from tests.support.packagefiles import files_of

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import builder.cli
-import builder.errors
-import builder.store.files
+import builder.core.errors
+import builder.core.store.files
+from builder.core.store.blobs import Store
 from builder.image.smoke_program import smoke_program
 from builder.oci.layout import read_layout
-from builder.store.blobs import Store
 from tests.support.channel import Server, index_channel, make_package
 from tests.support.cli import Cli, tags
 from tests.support.images import unpack
@@ -98,7 +98,7 @@ def test_too_little_space(
     full = copy.cache if fills == "cache" else tmp_path / "elsewhere"
     full.mkdir(exist_ok=True)
     monkeypatch.setattr(
-        builder.store.files.shutil,
+        builder.core.store.files.shutil,
         "disk_usage",
         lambda p: usage(p)._replace(free=1000) if Path(p).is_relative_to(full) else usage(p),
     )

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from builder.core.model import Image, Layer
+from builder.core.workspace import Workspace
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline
-from builder.model import Image, Layer
 from builder.oci.layout import read_layout
 from builder.steps import run
 from builder.steps.run import StepRun
-from builder.workspace import Workspace
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit
 

@@ -10,7 +10,7 @@ import pytest
 
 from builder.cli import run
 from builder.cli.groups import command as publish_command
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 from tests.support.cli import Cli, ask, pass_smoke, tags
 from tests.support.project import TinyProject, edit
 

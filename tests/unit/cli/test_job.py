@@ -10,8 +10,8 @@ import pytest
 
 from builder.cli import cli, run
 from builder.config.recipe import load_recipe
+from builder.core.model import Lock, LockedPackage
 from builder.lock.file import write_lock
-from builder.model import Lock, LockedPackage
 
 ROOT = Path(__file__).parents[3]
 

@@ -14,8 +14,8 @@ import pytest
 from builder.cli import live, run
 from builder.cli.live import LiveTask
 from builder.cli.output import Output
-from builder.errors import ConfigError
-from builder.progress import working
+from builder.core.errors import ConfigError
+from builder.core.progress import working
 from tests.support.waiting import until
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from builder.cli import cli, run
 from builder.cli.logs import log_path, start_logging, stop_logging
-from builder.errors import BUG
+from builder.core.errors import BUG
 
 
 @pytest.fixture(autouse=True)

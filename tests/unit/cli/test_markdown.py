@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from builder.cli.markdown import code, lock_changes
+from builder.core.model import LockedBase
 from builder.lock.changes import LockChange, LockChanges
-from builder.model import LockedBase
 from tests.support.channel import index_channel, make_package
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit

@@ -9,7 +9,7 @@ import pytest
 
 from builder.cli.logs import _Redacted
 from builder.cli.output import Output
-from builder.text import Table
+from builder.core.text import Table
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2Jgone\x9b1A\rover \u202egnp.\u2066 \x7f"
 LOGGED = "\\x1b]0;owned\\x07\\x1b[2Jgone\\x9b1A\\x0dover \\u202egnp.\\u2066 \\x7f"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import builder.cli
-import builder.errors
-import builder.store.files
+import builder.core.errors
+import builder.core.store.files
 from tests.support.cli import Cli, ask, pass_smoke, tags
 from tests.support.project import TinyProject, edit, whole
 
@@ -36,7 +36,7 @@ def test_shared_tag(do: Cli, three: TinyProject, tmp_path: Path) -> None:
     assert result.code == 2 and "--to HOST/" in result.err
     assert f"tiny and zwei would both be published as oci:{tmp_path / 'there'}:26.11" in result.err
     assert "would both be" in do("publish", "--group", "ml", *to).err
-    with pytest.raises(builder.errors.UsageError, match="would both be"):
+    with pytest.raises(builder.core.errors.UsageError, match="would both be"):
         ask(three, ["--ml", "-y", *to])
     edit(three.recipe.with_name("zwei.yaml"), registry={"repository": "tests/tiny"})
     result = do("publish", "tiny", "zwei", "--to", "127.0.0.1:9/")

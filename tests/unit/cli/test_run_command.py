@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from builder.core.model import Image, SifImage
 from builder.launch import here
-from builder.model import Image, SifImage
 from builder.oci.layout import list_tags
 from builder.run import userns
 from builder.run.base import DEFAULT_OPTIONS, Mount, RunOptions

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from builder.cli.signing import signing_key
-from builder.errors import ConfigError, UsageError
+from builder.core.errors import ConfigError, UsageError
 from builder.publishing.keys import PublicKey
 from tests.support.signkeys import make_pair
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import load_recipe
-from builder.errors import RegistryError
+from builder.core.errors import RegistryError
+from builder.core.store.blobs import Store
 from builder.oci.layout import write_layout
 from builder.publishing.release import SMOKE_REPORT
 from builder.publishing.smoke_record import SmokeRecord
 from builder.registry.referrers import Artifact, AttachedFile, attach_in_layout, read_attached_in_layout
 from builder.smoke.options import SmokeOptions
 from builder.smoke.schema import could_not_run
-from builder.store.blobs import Store
 from tests.support import image_kit
 from tests.support.fake_slurm import put_fake_slurm, ran
 from tests.support.reports import A100_40, a100, ranked, report

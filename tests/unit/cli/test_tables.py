@@ -8,7 +8,7 @@ import pytest
 
 from builder.cli.tables import fitted
 from builder.config.recipe import load_recipe, recipe_files
-from builder.text import Table
+from builder.core.text import Table
 
 ROOT = Path(__file__).parents[3]
 

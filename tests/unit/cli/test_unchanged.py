@@ -24,7 +24,7 @@ from tests.support.project import TinyProject, edit
 _PROGRAM = """
 import atexit, json, os, sys
 how, first = sys.argv.pop(1), sys.argv.pop(1)
-from builder.store import unchanged
+from builder.core.store import unchanged
 if how == "ask":
     unchanged.Recording.running = lambda recording: os._exit(9)
 exec(first)
@@ -244,7 +244,7 @@ def test_other_commands_and_machines(typed: Typed) -> None:
 
 
 #: What a command with nothing changed never imports.
-SLOW = {"pydantic", "yaml", "builder.config", "builder.lock", "builder.project", "builder.model"}
+SLOW = {"pydantic", "yaml", "builder.config", "builder.lock", "builder.project", "builder.core.model"}
 
 
 def modules(typed: Typed, *more: str) -> set[str]:
@@ -341,7 +341,7 @@ def test_publish(typed: Typed) -> None:
         asked = [(request.method, request.path) for request in registry.requests]
         names = ["/v2/t/tiny/manifests/26.11", "/v2/t/tiny/manifests/latest"]
         assert asked == [("GET", "/v2/"), *(("HEAD", name) for name in names)]
-        assert "httpx" in imported and not imported & SLOW - {"builder.model"}
+        assert "httpx" in imported and not imported & SLOW - {"builder.core.model"}
 
         missed = [name for name in ("data/a.txt", "recipes/tiny.yaml") if _is_missed(publish, text(name))]
         (record,) = (cache / "smoke").iterdir()

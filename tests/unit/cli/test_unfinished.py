@@ -9,11 +9,11 @@ import pytest
 
 from builder import locking
 from builder.config.recipe import Recipe
-from builder.errors import ImageError
+from builder.core.errors import ImageError
+from builder.core.model import Lock, LockedBase
+from builder.core.stages import Solver
 from builder.lock import found as module
 from builder.lock.request import LockRequest
-from builder.model import Lock, LockedBase
-from builder.stages import Solver
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import load_recipe
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 
 START = "base: debian:bookworm\nenvironment: environment.yml\n"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.config.policy import POLICY_FILE, find_policy, has_policy
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import Recipe, load_recipe, recipe_files
-from builder.errors import ConfigError
-from builder.version import __version__
+from builder.core.errors import ConfigError
+from builder.core.version import __version__
 
 ROOT = Path(__file__).parents[3]
 

@@ -110,7 +110,7 @@ def test_readers(tmp_path: Path, program: str) -> None:
     for name in ("pyproject.toml", "pixi.toml"):
         (tmp_path / name).write_text(BOMBS["key"])
     code = (
-        "import resource, sys\nfrom pathlib import Path\nfrom builder.errors import BuilderError\n"
+        "import resource, sys\nfrom pathlib import Path\nfrom builder.core.errors import BuilderError\n"
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
         f"try:\n    {program}\nexcept BuilderError as e:\n    print(e.message)\n    sys.exit(5)\n"
     )

@@ -9,7 +9,7 @@ import pytest
 from builder.config.queues import PartitionLimits, Qos, Queue, Slurm
 from builder.config.recipe import load_recipe
 from builder.config.site import Fabric, HostMpi, NodeHardware, Runtime, Site
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
 HEAD = "base: oci:b\nenvironment: e.yml\nsite:\n"

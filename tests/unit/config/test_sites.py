@@ -8,7 +8,7 @@ import pytest
 
 from builder.config.recipe import Recipe, load_recipe
 from builder.config.sites import PACKAGE_FOLDER, all_site_files, origin, site_files
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 
 SITE = """\
 base: oci:site

@@ -9,7 +9,7 @@ import pytest
 
 from builder.config.recipe import load_recipe
 from builder.config.smoketest import SmokeTest
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 
 
 def loaded(folder: Path, smoke: str) -> SmokeTest:

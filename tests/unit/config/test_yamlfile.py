@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.config.yamlfile import MAX_BYTES, load_yaml
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 
 
 def test_where(tmp_path: Path) -> None:

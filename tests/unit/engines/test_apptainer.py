@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from builder.core.errors import ImageError
+from builder.core.model import Descriptor, Image, canonical_json
 from builder.engines.apptainer import Apptainer, definition, environment, run_build
-from builder.errors import ImageError
-from builder.model import Descriptor, Image, canonical_json
 from builder.run.apptainer import find_apptainer
 from tests.support.engines import request
 

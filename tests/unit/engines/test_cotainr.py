@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from builder.core.errors import ImageError, UsageError
+from builder.core.stages import BuildOptions
+from builder.core.store.blobs import Store
 from builder.engines import cotainr
 from builder.engines.cotainr import Cotainr, environment_file
 from builder.engines.dispatch import run_engine
-from builder.errors import ImageError, UsageError
-from builder.stages import BuildOptions
-from builder.store.blobs import Store
 from tests.support import image_kit
 from tests.support.engines import HASH, package, request
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from builder.core.errors import RunnerError, UsageError
 from builder.engines import dispatch
 from builder.engines.dispatch import find_engine, run_engine
-from builder.errors import RunnerError, UsageError
 from tests.support.engines import request
 
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from builder.bases.image import BaseImage
+from builder.core.errors import ImageError
+from builder.core.model import Descriptor, Layer
 from builder.engines.docker import dockerfile, run_steps
-from builder.errors import ImageError
-from builder.model import Descriptor, Layer
 from tests.support.engines import HASH, request
 
 LAYERS = {"layers/000.tar.gz": Layer(Descriptor("", "sha256:a", 1), "", title="numpy\nRUN id")}

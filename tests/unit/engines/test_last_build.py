@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import Registry
+from builder.core.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, LockedBase, SifImage
+from builder.core.stages import BuildOptions
+from builder.core.store.files import sha256_file
+from builder.core.store.records import write_record
 from builder.engines.base import BuildRequest, BuildResult, cached_sif
 from builder.engines.cotainr import PREFIX, with_cotainr_prefix
 from builder.engines.dispatch import run_engine
 from builder.layers.libraries import library_record
-from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, LockedBase, SifImage
-from builder.stages import BuildOptions
-from builder.store.files import sha256_file
-from builder.store.records import write_record
 from tests.support.engines import package, request
 
 

@@ -9,15 +9,15 @@ import pytest
 
 from builder.bases.image import BaseImage
 from builder.config.recipe import Recipe
+from builder.core.errors import LockError
+from builder.core.model import Layer, LockedBase, LockRecord, OsPackage
+from builder.core.stages import BuildOptions
+from builder.core.store.blobs import Store
 from builder.engines import prepare
 from builder.engines.base import BuildRequest
 from builder.engines.prepare import open_locked_base
-from builder.errors import LockError
-from builder.model import Layer, LockedBase, LockRecord, OsPackage
-from builder.stages import BuildOptions
 from builder.steps import apt_install, apt_solve
 from builder.steps.apt_install import OsInstall
-from builder.store.blobs import Store
 from tests.support import image_kit
 from tests.support.engines import HASH, request
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import builder.fetch.download
-from builder.model import LockedPackage
-from builder.progress import NullReporter
-from builder.settings import Settings
-from builder.store.blobs import Store
+from builder.core.model import LockedPackage
+from builder.core.progress import NullReporter
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
 from tests.support.fileserver import Server
 
 #: 640 kB without repeated parts.

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 import builder.fetch.download
-from builder.errors import FetchError, HashMismatch, SpaceError
+from builder.core.errors import FetchError, HashMismatch, SpaceError
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.fetch.packages import fetch_packages
 from builder.net.urlvariables import UrlVariables
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.disk import small_disk
 from tests.support.waiting import until
 from tests.unit.fetch.conftest import DATA, Notes, mirrored, offline, package, partials
@@ -264,7 +264,7 @@ def test_local_files(settings, store, tmp_path, monkeypatch):
     locked = package(wheel.as_uri(), manager="pip")
     assert fetch_packages([locked], Workspace(settings, store))[0].path == wheel
     with monkeypatch.context() as m:
-        m.setattr("builder.store.fingerprints.sha256_file", lambda path: pytest.fail("hashed again"))
+        m.setattr("builder.core.store.fingerprints.sha256_file", lambda path: pytest.fail("hashed again"))
         assert fetch_packages([locked], Workspace(settings, store))[0].path == wheel
     wheel.write_bytes(DATA + b"!")
     with pytest.raises(HashMismatch, match=r"some_package.*does not match the hash in the lock") as e:
@@ -353,11 +353,11 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from builder.fetch.packages import fetch_packages
-from builder.model import LockedPackage
+from builder.core.model import LockedPackage
 from builder.net.urlvariables import UrlVariables
-from builder.parallel import in_parallel
-from builder.settings import Settings
-from builder.workspace import Workspace
+from builder.core.parallel import in_parallel
+from builder.core.settings import Settings
+from builder.core.workspace import Workspace
 cache, url, sha256 = sys.argv[1:]
 settings = Settings.from_environment({"HOME": "/nonexistent", "BUILDER_CACHE": cache})
 p = LockedPackage("p", "1", "conda", "linux-64", url, sha256)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import FetchError
+from builder.core.errors import FetchError
+from builder.core.model import Fetched, Lock
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.fetch.packages import fetch_packages
 from builder.fetch.venv import BasePython, locked_base_python, write_base_python
 from builder.layers.entry import LinkContext
 from builder.lock.file import write_lock
-from builder.model import Fetched, Lock
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.conda_reader import read
 from tests.support.image_kit import settings
 

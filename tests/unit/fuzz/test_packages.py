@@ -14,14 +14,14 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from builder.core.model import Fetched
+from builder.core.store.blobs import Store
+from builder.core.tarheaders import BLOCK, TarError, read_headers
+from builder.core.workspace import Workspace
 from builder.layers.build import make_layer
 from builder.layers.libraries import recorded_libraries
 from builder.layers.wheel import wheel_entries
-from builder.model import Fetched
-from builder.store.blobs import Store
-from builder.tarheaders import BLOCK, TarError, read_headers
 from builder.trees.reader import TarReader
-from builder.workspace import Workspace
 from tests.support import condapackage, wheels
 from tests.support.condapackage import (
     PLACEHOLDER,

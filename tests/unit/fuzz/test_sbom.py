@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builder.bases.dpkg import find_system
+from builder.core.model import Fetched, Lock, LockedBase
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.layers.licences import declared_licences
-from builder.model import Fetched, Lock, LockedBase
 from builder.publishing.sbom import sbom
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support import condapackage
 from tests.support.channel import make_package
 from tests.support.fuzz import STRANGE, fuzz, only_builder_errors

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from builder.bases.pack import pack_tar
 from builder.bases.resolve import open_base, resolve_base
-from builder.errors import BuilderError
+from builder.core.errors import BuilderError
+from builder.core.store.blobs import Store
+from builder.core.store.walk import remove_tree
+from builder.core.workspace import Workspace
 from builder.sif.read import open_sif
 from builder.sif.write import write_sif
-from builder.store.blobs import Store
-from builder.store.walk import remove_tree
 from builder.trees.member import Kind, Member
 from builder.trees.squashfs.format import SUPERBLOCK, Superblock
 from builder.trees.squashfs.reader import Squashfs
 from builder.trees.squashfs.writer import SquashfsWriter
-from builder.workspace import Workspace
 from tests.support.compare import image_tree
 from tests.support.fuzz import Sample, fuzz, only_builder_errors
 from tests.support.image_kit import EPOCH, image, member, settings, tar_bytes

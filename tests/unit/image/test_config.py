@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from builder.errors import ImageError
+from builder.core.errors import ImageError
+from builder.core.model import DOCKER_LAYER_GZIP, Descriptor, Layer, Lock, LockedPackage
 from builder.image.config import environment, make_image, versions
-from builder.model import DOCKER_LAYER_GZIP, Descriptor, Layer, Lock, LockedPackage
 from tests.support.image_kit import EPOCH, base, recipe
 
 LOCK = "sha256:" + "1" * 64

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 from builder.image.ignore import secret_note
 from builder.image.recipe_files import recipe_entries
 from builder.trees.ignore import IGNORE_FILE

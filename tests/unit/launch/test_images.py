@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder import Project, Settings, TargetImages
-from builder.errors import ImageError, UsageError
+from builder.core.errors import ImageError, UsageError
 from builder.launch.images import named_image
 from tests.support.project import edit, tiny_project
 

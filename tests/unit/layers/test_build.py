@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.model import Compression, Fetched, Layer, LayerContent, LayerOptions, LockedPackage
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.layers import build as build_module
 from builder.layers.build import LayersResult, build_layers, make_layer
 from builder.layers.entry import Entry, LinkContext
 from builder.layers.packages import Packages
 from builder.layers.wheel import wheel_entries
-from builder.model import Compression, Fetched, Layer, LayerContent, LayerOptions, LockedPackage
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support import condapackage
 from tests.support.packagefiles import files_of
 from tests.support.wheels import CONTEXT, fetched, make_wheel, noise, tree

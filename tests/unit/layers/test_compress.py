@@ -14,15 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builder.errors import LayerError, SpaceError
+from builder.core.errors import LayerError, SpaceError
+from builder.core.model import Compression, Layer
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.store.files import sha256_file
+from builder.core.workspace import Workspace
 from builder.layers.build import make_layer
 from builder.layers.compress import BLOCK, SPLICE_FROM, LayerWriter
 from builder.layers.entry import Content, Deflated, Entry, Inline, Range
-from builder.model import Compression, Layer
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.store.files import sha256_file
-from builder.workspace import Workspace
 from tests.support.wheels import noise, tar_bytes, tree
 
 EPOCH = 315532800

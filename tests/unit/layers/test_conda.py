@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
 from builder.layers.conda import conda_entries, conda_index
 from builder.layers.entry import Entry, LinkContext
 from tests.support.conda_reader import CONTEXT, EXTENSIONS, read, record

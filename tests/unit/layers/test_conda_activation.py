@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.model import Fetched
+from builder.core.settings import Settings
 from builder.layers.conda_activation import Activation, activation_environment
-from builder.model import Fetched
-from builder.settings import Settings
 from tests.support.conda_reader import CONTEXT
 from tests.support.condapackage import PLACEHOLDER, Member, fetched, pack
 from tests.support.packagefiles import files_of

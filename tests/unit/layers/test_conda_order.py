@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builder.core.model import LockedPackage
 from builder.layers.conda_order import link_order
-from builder.model import LockedPackage
 
 
 def locked(name: str, *needs: str, subdir: str = "linux-64") -> LockedPackage:

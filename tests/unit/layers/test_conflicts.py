@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.model import LockedPackage, Manager
 from builder.layers.conflicts import Conflict, resolve_conflicts
 from builder.layers.entry import IndexEntry, Kind, PackageIndex
-from builder.model import LockedPackage, Manager
 
 
 def package(name: str, manager: Manager = "conda") -> LockedPackage:

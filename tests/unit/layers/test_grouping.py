@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.model import LayerOptions, LockedPackage, Manager
 from builder.layers.entry import IndexEntry, PackageIndex
 from builder.layers.grouping import (
     BYTECODE_TITLE,
@@ -17,7 +18,6 @@ from builder.layers.grouping import (
     plan_lock,
     split_index,
 )
-from builder.model import LayerOptions, LockedPackage, Manager
 
 MIB = 1 << 20
 

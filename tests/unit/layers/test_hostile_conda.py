@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.store.blobs import Store
 from builder.layers import bounds, conda, conda_prefix
-from builder.store.blobs import Store
 from tests.support.condapackage import (
     PLACEHOLDER,
     Extension,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
 from builder.layers import bounds
 from builder.layers.wheel import wheel_entries, wheel_index
 from tests.support import wheels

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.layers.build import make_layer
 from builder.layers.cache import layer_record, recorded_layer
 from builder.layers.conda import conda_entries
 from builder.layers.entry import Entry, Inline
 from builder.layers.libraries import Libraries, is_library, library_record, recorded_libraries
 from builder.layers.wheel import wheel_entries
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support import condapackage
 from tests.support.condapackage import Member, pack, symlink
 from tests.support.elf import elf

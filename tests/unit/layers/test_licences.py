@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.store.records import read_record
 from builder.layers.cache import licences_record
 from builder.layers.licences import declared_licences
 from builder.layers.zips import ZipSource
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.store.records import read_record
 from tests.support.channel import make_package
 from tests.support.condapackage import fetched as fetched_conda
 from tests.support.packagefiles import files_of

@@ -10,7 +10,7 @@ _FETCH = """
 import sys
 from builder.layers.entry import LinkContext
 from builder.layers.packages import Packages
-from builder.model import LockedPackage
+from builder.core.model import LockedPackage
 
 def fetch(packages):
     print(sorted({"builder.layers.conda", "builder.layers.wheel"} & sys.modules.keys()))

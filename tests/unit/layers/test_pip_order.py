@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from builder.core.model import LockedPackage
 from builder.layers.pip_order import pip_order
-from builder.model import LockedPackage
 from tests.support.wheels import CONTEXT
 
 

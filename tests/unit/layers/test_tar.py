@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
 from builder.layers.entry import Entry, Inline
 from builder.layers.tar import END, check_path, header, padding, with_parents
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import LayerError
+from builder.core.errors import LayerError
 from builder.layers.entry import Entry, Inline, LinkContext
 from builder.layers.wheel import wheel_entries
 from tests.support.wheels import CONTEXT, assert_like_installer, fetched, make_wheel

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import Recipe, load_recipe
-from builder.errors import BuilderError, ConfigError, SolveError
+from builder.core.errors import BuilderError, ConfigError, SolveError
+from builder.core.model import LockedBase, LockedPackage
+from builder.core.settings import Settings
 from builder.lock.basepython import check_base_python
 from builder.lock.imported import import_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment, lock_target
-from builder.model import LockedBase, LockedPackage
-from builder.settings import Settings
 
 URL = "builder://base/usr/bin/python3.11/linux-64/python-3.11.2-venv_0.conda"
 PYTHON = LockedPackage("python", "3.11.2", "conda", "linux-64", URL, "f" * 64)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from builder.core.model import Lock, LockedBase, LockedPackage
 from builder.lock.changes import compare_locks
-from builder.model import Lock, LockedBase, LockedPackage
 
 BASE = LockedBase("debian:bookworm", "sha256:" + "e" * 64)
 

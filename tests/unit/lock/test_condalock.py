@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import Recipe
-from builder.errors import SolveError, UsageError
+from builder.core.errors import SolveError, UsageError
+from builder.core.settings import Settings
 from builder.lock.condalock import conda_lock_target
 from builder.lock.found import choose_solver
 from builder.lock.request import LockRequest
-from builder.settings import Settings
 
 
 @pytest.fixture

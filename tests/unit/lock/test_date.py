@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import LockError
+from builder.core.errors import LockError
+from builder.core.model import Lock, LockedBase, LockedPackage, LockRecord
 from builder.lock.file import dated, read_lock, write_lock
 from builder.lock.record import lock_date
-from builder.model import Lock, LockedBase, LockedPackage, LockRecord
 
 FIRST = datetime(2026, 11, 5, tzinfo=UTC)
 LATER = datetime(2026, 12, 24, tzinfo=UTC)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 from builder.lock.environment import find_links, read_environment
 from tests.support.image_kit import recipe
 

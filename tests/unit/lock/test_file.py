@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from builder.errors import LockError
+from builder.core.errors import LockError
+from builder.core.model import Lock, LockedBase, LockedPackage, LockedSource, LockRecord
 from builder.lock.file import read_lock, write_lock
-from builder.model import Lock, LockedBase, LockedPackage, LockedSource, LockRecord
 
 SYNAPSE = Path(__file__).parents[4] / "shared/data/synapse-ml"
 synapse = pytest.mark.skipif(

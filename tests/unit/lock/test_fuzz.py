@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from builder.config.recipe import load_recipe
 from builder.config.safeyaml import compose, load
 from builder.config.sites import SITE_KEYS
-from builder.errors import BuilderError
+from builder.core.errors import BuilderError
+from builder.core.redact import redact
 from builder.lock.environment import read_environment
 from builder.lock.file import parse_lock, write_lock
-from builder.redact import redact
 from tests.support.fuzz import Sample, fuzz, mutated
 
 LOCK: dict[str, Any] = {

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import Recipe
-from builder.errors import LockError
+from builder.core.errors import LockError
+from builder.core.model import Lock, LockedPackage, LockRecord, Manager
 from builder.lock.groups import chosen_groups
-from builder.model import Lock, LockedPackage, LockRecord, Manager
 
 
 def recipe(**values) -> Recipe:

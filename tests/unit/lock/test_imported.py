@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import Recipe
-from builder.errors import LockError, SolveError, UsageError
+from builder.core.errors import LockError, SolveError, UsageError
+from builder.core.model import Lock, LockedBase, LockedPackage, LockedSource
+from builder.core.settings import Settings
 from builder.lock import imported
 from builder.lock.file import read_lock, write_lock
 from builder.lock.imported import import_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.request import BuiltWheel, LockRequest, SolveRequest
 from builder.lock.spec import SourceSpec
-from builder.model import Lock, LockedBase, LockedPackage, LockedSource
-from builder.settings import Settings
 
 BASE = LockedBase("debian:bookworm", f"sha256:{'b' * 64}")
 #: Wheels of two versions of Python; colorama is for Windows.

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import Recipe
-from builder.errors import ConfigError, LockError
+from builder.core.errors import ConfigError, LockError
+from builder.core.model import Lock, LockedBase, LockedPackage, LockRecord
+from builder.core.settings import Settings
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock, write_lock
 from builder.lock.inputs import (
@@ -21,8 +23,6 @@ from builder.lock.inputs import (
     virtual_packages,
     without_sha256,
 )
-from builder.model import Lock, LockedBase, LockedPackage, LockRecord
-from builder.settings import Settings
 
 ENVIRONMENT = """\
 channels:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 from builder.lock.manifests import pinned_python, read_manifest
 from builder.lock.spec import Environment
 

@@ -8,9 +8,9 @@ import time
 import httpx
 import pytest
 
+from builder.core.settings import Settings
+from builder.core.store.records import read_record, write_record
 from builder.lock.names import BUILTIN, MAPPING_URL, conda_mapping, pypi_name
-from builder.settings import Settings
-from builder.store.records import read_record, write_record
 
 ANSWER = {"a": {"conda_name": "conda-a", "pypi_name": "pypi-a"}}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ConfigError, LockError
+from builder.core.errors import ConfigError, LockError
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock
 

@@ -13,15 +13,15 @@ import pytest
 import yaml
 
 from builder.config.recipe import Recipe
-from builder.errors import BuilderError, ConfigError, FetchError, SolveError
+from builder.core.errors import BuilderError, ConfigError, FetchError, SolveError
+from builder.core.model import LockedPackage, LockedSource
+from builder.core.settings import Settings
+from builder.core.store.files import sha256_file
 from builder.lock.environment import recipe_environment
 from builder.lock.indexes import Indexes, check_kind
 from builder.lock.pip import solve_pip
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.spec import Environment, SourceSpec, Spec
-from builder.model import LockedPackage, LockedSource
-from builder.settings import Settings
-from builder.store.files import sha256_file
 from tests.support.fileserver import Server
 from tests.support.gitserver import Repo
 from tests.support.wheels import make_wheel

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 from builder.lock.environment import read_environment
 from builder.lock.pipsection import MAX_FILES, MAX_NESTED
 from builder.lock.spec import Environment

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from builder.core.model import Lock, LockedBase, LockRecord, OsPackage
 from builder.lock.record import RecordError, custom_metadata, read_custom
-from builder.model import Lock, LockedBase, LockRecord, OsPackage
 
 OS_PACKAGES = "builder.os-packages"
 HELLO = OsPackage(

@@ -11,12 +11,12 @@ import pytest
 from packaging.version import Version
 
 from builder.config.recipe import Recipe
-from builder.errors import FetchError
+from builder.core.errors import FetchError
+from builder.core.settings import Settings
 from builder.lock.indexes import Indexes
 from builder.lock.request import SolveRequest
 from builder.lock.sdists import find_sdists, find_wheels
 from builder.lock.spec import Environment
-from builder.settings import Settings
 from tests.support.fileserver import Server
 
 SHA = "a" * 64

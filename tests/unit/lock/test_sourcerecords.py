@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from builder.core.model import WHEELS, LockedPackage, LockedSource
 from builder.lock.sourcerecords import (
     locked_url,
     parse_sources,
@@ -15,7 +16,6 @@ from builder.lock.sourcerecords import (
     with_sources,
 )
 from builder.lock.spec import SourceSpec
-from builder.model import WHEELS, LockedPackage, LockedSource
 
 GIT = LockedSource("git", "https://h.example/t", commit="c" * 40, tree="d" * 40, subdirectory="x", build="b")
 REQUIRES = ("Hatch_vcs.x==0.4", "setuptools==1!80.9.0+cu1")

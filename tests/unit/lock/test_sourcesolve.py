@@ -13,16 +13,16 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from builder.config.recipe import Recipe
-from builder.errors import ConfigError, SolveError, WheelError
+from builder.core.errors import ConfigError, SolveError, WheelError
+from builder.core.model import LockedPackage, LockedSource
+from builder.core.settings import Settings
+from builder.core.store.files import sha256_file
 from builder.lock import sourcesolve
 from builder.lock.indexes import Indexes
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.sourcesolve import SourceSolver
 from builder.lock.spec import Environment, SourceSpec, Spec
 from builder.lock.uv import NoWheels
-from builder.model import LockedPackage, LockedSource
-from builder.settings import Settings
-from builder.store.files import sha256_file
 
 PYTHON = LockedPackage("python", "3.11.2", "conda", "linux-64", "https://h/python-3.11.2-0.conda", "0" * 64)
 Solved = list[dict[str, Any]]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 from builder.lock.sourcespec import SpecContext, names_source, read_location, read_named
 from builder.lock.spec import SourceSpec
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import Recipe
-from builder.errors import SolveError
+from builder.core.errors import SolveError
 from builder.lock.urls import public, unexpanded, url_variables
 
 

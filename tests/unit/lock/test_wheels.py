@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import Recipe
-from builder.errors import SolveError
+from builder.core.errors import SolveError
+from builder.core.settings import Settings
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment, Spec
 from builder.lock.wheels import WheelChooser
-from builder.settings import Settings
 
 
 def chooser(root: Path, *specs: Spec) -> WheelChooser:

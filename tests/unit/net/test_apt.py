@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ImageError
+from builder.core.errors import ImageError
 from builder.net.apt import apt_sources
 
 

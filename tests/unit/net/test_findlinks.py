@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 from builder.net import simpleindex
 from builder.net.findlinks import FindLinks
 

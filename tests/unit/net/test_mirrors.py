@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import UsageError
+from builder.core.errors import UsageError
+from builder.core.settings import Settings
 from builder.net.mirrors import mirrored_base, mirrored_url, mirrors_of, public_url
-from builder.settings import Settings
 
 DIGEST = "sha256:" + "a" * 64
 FORGE = "https://conda.anaconda.org/conda-forge"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 from builder.net import pipconfig
 from builder.net.pipconfig import PipConfiguration, pip_configuration
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 from builder.net.urlvariables import UrlVariables, expanded, variables_in
 
 CHANNEL = "https://host.example/t/$TOKEN/chan"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ImageError
+from builder.core.errors import ImageError
 from builder.oci.documents import (
     MAX_DOCUMENT,
     MAX_JSON_DEPTH,

@@ -10,8 +10,9 @@ from unittest.mock import Mock, call
 
 import pytest
 
-from builder.errors import ImageError, SpaceError
-from builder.model import Image
+from builder.core.errors import ImageError, SpaceError
+from builder.core.model import Image
+from builder.core.store.blobs import Store
 from builder.oci.layout import (
     list_tags,
     move_layout_tag,
@@ -20,7 +21,6 @@ from builder.oci.layout import (
     restore_tag,
     write_layout,
 )
-from builder.store.blobs import Store
 from tests.support.image_kit import image, layer, member
 
 
@@ -176,7 +176,7 @@ def test_full_disk(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "link", full)
-    monkeypatch.setattr("builder.store.blobs.copy_hashed", full)
+    monkeypatch.setattr("builder.core.store.blobs.copy_hashed", full)
     with pytest.raises(SpaceError, match="no space left on the disk of"):
         write_layout(made, tmp_path / "dist", "x", store)
     assert not (tmp_path / "dist/index.json").exists()

@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from builder.errors import ImageError
-from builder.model import DOCKER_MANIFEST, OCI_CONFIG, OCI_INDEX, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor
+from builder.core.errors import ImageError
+from builder.core.model import (
+    DOCKER_MANIFEST,
+    OCI_CONFIG,
+    OCI_INDEX,
+    OCI_LAYER_GZIP,
+    OCI_MANIFEST,
+    Descriptor,
+)
 from builder.oci.manifest import (
     choose_platform,
     parse_config,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.errors import RegistryError
+from builder.core.errors import RegistryError
 from builder.oci.reference import Reference
 
 DIGEST = "sha256:" + "0f" * 32

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import Recipe
+from builder.core.model import Lock, LockedBase, LockedPackage
+from builder.core.progress import NullReporter
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.engines.base import BuildResult
-from builder.model import Lock, LockedBase, LockedPackage
-from builder.progress import NullReporter
 from builder.project import Project
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.images import make_layer, make_test_image, record_contents
 

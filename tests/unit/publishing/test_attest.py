@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from builder.engines.base import BuildResult
-from builder.model import (
+from builder.core.model import (
     Descriptor,
     Image,
     Lock,
     SifImage,
     canonical_json,
 )
+from builder.core.version import __version__
+from builder.engines.base import BuildResult
 from builder.publishing.attest import provenance
-from builder.version import __version__
 from tests.support.recipes import BASE, site_recipe
 
 LOCK = Lock((), ("linux-64",), digest="sha256:" + "d" * 64)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from builder.errors import ImageError
-from builder.model import OCI_INDEX, Descriptor, Image
+from builder.core.errors import ImageError
+from builder.core.model import OCI_INDEX, Descriptor, Image
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
 from builder.oci.documents import MAX_DOCUMENT
 from builder.publishing.destination import LayoutDestination, PublishedTags, RegistryDestination
 from builder.registry.client import RegistryClient
-from builder.settings import Settings
-from builder.store.blobs import Store
 from tests.support.images import make_layer, make_test_image
 
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 from builder.publishing.keys import PublicKey, SigningKey
 
 PASSWORD = b"correct horse"

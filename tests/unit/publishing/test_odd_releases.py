@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from builder.config.policy import find_policy, has_policy
-from builder.errors import ConfigError, ImageError
+from builder.core.errors import ConfigError, ImageError
+from builder.core.store.blobs import Store
 from builder.publishing.destination import LayoutDestination
 from builder.publishing.release import RELEASE, ReleaseRecord, signed_release
 from builder.publishing.verify import Subject, check_report
 from builder.registry.referrers import Attached, AttachedFile
-from builder.store.blobs import Store
 
 DIGEST = "sha256:" + "a" * 64
 RECORD: dict[str, Any] = {

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import Recipe
+from builder.core.errors import LockError, RegistryError, SmokeError, TagExistsError
+from builder.core.model import Image, Lock, LockedBase, LockedPackage
+from builder.core.progress import NullReporter
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.engines.base import BuildResult
-from builder.errors import LockError, RegistryError, SmokeError, TagExistsError
-from builder.model import Image, Lock, LockedBase, LockedPackage
 from builder.oci.digest import sha256
-from builder.progress import NullReporter
 from builder.project import Project
 from builder.publishing.publish import (
     Published,
@@ -24,10 +27,7 @@ from builder.publishing.publish import (
 )
 from builder.publishing.release import PROVENANCE, RELEASE, SBOM, SMOKE_REPORT
 from builder.publishing.smoke_record import SmokeRecord
-from builder.settings import Settings
 from builder.smoke.run import SmokeReport
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.fakeregistry import FakeRegistry, Reply, Request
 from tests.support.images import make_layer, make_test_image, record_contents
 

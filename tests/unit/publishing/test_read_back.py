@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ImageError, RegistryError
-from builder.model import Image
+from builder.core.errors import ImageError, RegistryError
+from builder.core.model import Image
+from builder.core.store.blobs import Store
 from builder.oci.layout import blob_path
 from builder.publishing.destination import LayoutDestination, RegistryDestination
 from builder.publishing.read_back import Unverified, push_and_read_back
 from builder.registry.client import RegistryClient
-from builder.store.blobs import Store
 from tests.support.fakeregistry import FakeRegistry, Reply, Request
 from tests.support.images import make_layer, make_test_image
 

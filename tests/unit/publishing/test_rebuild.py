@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import Recipe, load_recipe, recipe_files
+from builder.core.model import LockedBase
 from builder.engines.base import BuildResult
-from builder.model import LockedBase
 from builder.oci.digest import sha256
 from builder.project import Project
 from builder.publishing.attest import provenance

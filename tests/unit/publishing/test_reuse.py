@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import zstandard
 
-from builder.errors import ImageError
+from builder.core.errors import ImageError
+from builder.core.model import Image
+from builder.core.store.blobs import Reuse, Store
+from builder.core.store.records import read_record, write_record
 from builder.layers.cache import layer_record
-from builder.model import Image
 from builder.publishing.reuse import read_layers
-from builder.store.blobs import Reuse, Store
-from builder.store.records import read_record, write_record
 from tests.support.images import make_layer, make_test_image
 
 NAME = "layers/" + "a" * 64 + ".json"

@@ -12,7 +12,7 @@ from packageurl import PackageURL
 
 from builder.bases.dpkg import BaseSystem, DebianPackage
 from builder.config.recipe import Recipe
-from builder.model import Lock, LockedBase, LockedPackage, LockedSource, LockRecord, OsPackage
+from builder.core.model import Lock, LockedBase, LockedPackage, LockedSource, LockRecord, OsPackage
 from builder.publishing.sbom import licence_choice, package_url, sbom
 from tests.support.recipes import BASE, site_recipe
 

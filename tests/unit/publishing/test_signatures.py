@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from builder.errors import BuilderError, ImageError, RegistryError
-from builder.model import OCI_INDEX, OCI_MANIFEST, canonical_json
+from builder.core.errors import BuilderError, ImageError, RegistryError
+from builder.core.model import OCI_INDEX, OCI_MANIFEST, canonical_json
+from builder.core.store.blobs import Store
 from builder.publishing.destination import RegistryDestination
 from builder.publishing.keys import SigningKey
 from builder.publishing.signatures import (
@@ -29,7 +30,6 @@ from builder.publishing.signatures import (
 )
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
-from builder.store.blobs import Store
 from tests.support.fakeregistry import FakeRegistry, Reply, Request, sha256
 from tests.support.signkeys import make_pair
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from builder.core.store.records import write_record
 from builder.publishing.smoke_record import SmokeRecord
-from builder.store.records import write_record
 
 DIGEST = "sha256:" + "a" * 64
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import Recipe, Registry
-from builder.errors import ImageError, TagExistsError
-from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image
-from builder.progress import NullReporter
+from builder.core.errors import ImageError, TagExistsError
+from builder.core.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image
+from builder.core.progress import NullReporter
 from builder.publishing import tags as module
 from builder.publishing.tags import TagPlan, check_tags
 from builder.registry.manifests import TagMove

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import Recipe, Registry
-from builder.errors import TagExistsError, UsageError
-from builder.model import OCI_MANIFEST, Descriptor, Image
+from builder.core.errors import TagExistsError, UsageError
+from builder.core.model import OCI_MANIFEST, Descriptor, Image
 from builder.publishing.tags import TagPlan, move_all
 from builder.registry.manifests import TagMove
 from tests.support.images import make_test_image

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import Recipe
+from builder.core.errors import SmokeError, UsageError
 from builder.engines.base import BuildResult
-from builder.errors import SmokeError, UsageError
 from builder.oci.layout import list_tags
 from builder.project import Project
 from builder.publishing import engines, sides

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from builder.core.store.blobs import Store
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
-from builder.store.blobs import Store
 from tests.support.fakeregistry import FakeRegistry
 
 

@@ -9,7 +9,7 @@ import httpx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.errors import RegistryError
+from builder.core.errors import RegistryError
 from builder.registry.answer import Answer, content_length
 from builder.registry.auth import _parse_token, parse_challenges
 from builder.registry.manifests import is_digest_of, parse_referrers

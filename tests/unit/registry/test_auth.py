@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import RegistryError
-from builder.model import OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor
+from builder.core.errors import RegistryError
+from builder.core.model import OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor
 from builder.registry import transport
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS, Credentials

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from builder.errors import HashMismatch, RegistryError
+from builder.core.errors import HashMismatch, RegistryError
+from builder.core.store.blobs import Store
 from builder.registry.client import RegistryClient
 from builder.registry.transport import TRIES
-from builder.store.blobs import Store
 from tests.support.blobs import MIB, described
 from tests.support.fakeregistry import Cut, FakeRegistry, Reply, sha256
 

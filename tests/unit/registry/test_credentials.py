@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from builder.errors import RegistryError
+from builder.core.errors import RegistryError
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import (
     ANONYMOUS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from builder.errors import HashMismatch, ImageError, RegistryError
-from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor
+from builder.core.errors import HashMismatch, ImageError, RegistryError
+from builder.core.model import OCI_INDEX, OCI_MANIFEST, Descriptor
 from builder.registry import manifests
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS

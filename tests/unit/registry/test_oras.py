@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.model import Descriptor
+from builder.core.model import Descriptor
+from builder.core.store.blobs import Store
 from builder.registry.oras import SIF_LAYER, copy_sif
-from builder.store.blobs import Store
 
 
 def test_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ImageError, RegistryError
-from builder.model import OCI_INDEX, OCI_MANIFEST, Image
+from builder.core.errors import ImageError, RegistryError
+from builder.core.model import OCI_INDEX, OCI_MANIFEST, Image
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
 from builder.registry.client import RegistryClient
 from builder.registry.pull import fetch_layers, pull_image
-from builder.settings import Settings
-from builder.store.blobs import Store
 from tests.support.fakeregistry import FakeRegistry, sha256
 from tests.support.images import make_layer, make_test_image, push_tagged
 

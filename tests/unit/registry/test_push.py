@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import RegistryError
-from builder.model import Image
+from builder.core.errors import RegistryError
+from builder.core.model import Image
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
 from builder.registry.push import KnownBlobs, push_image
-from builder.settings import Settings
-from builder.store.blobs import Store
 from tests.support.fakeregistry import Cut, FakeRegistry, Reply
 from tests.support.images import make_layer, make_test_image, push_tagged
 

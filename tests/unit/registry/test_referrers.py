@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ImageError, RegistryError
-from builder.model import OCI_INDEX, OCI_MANIFEST, Image
+from builder.core.errors import ImageError, RegistryError
+from builder.core.model import OCI_INDEX, OCI_MANIFEST, Image
+from builder.core.store.blobs import Store
 from builder.oci.layout import list_tags, prune_layout, read_layout
 from builder.publishing.destination import LayoutDestination
 from builder.registry import referrers as referrers_module
@@ -27,7 +28,6 @@ from builder.registry.referrers import (
     referrers,
     referrers_tag,
 )
-from builder.store.blobs import Store
 from tests.support.fakeregistry import FakeRegistry, Reply, sha256
 from tests.support.images import make_layer, make_test_image, push_tagged
 

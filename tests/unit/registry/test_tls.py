@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import RegistryError
+from builder.core.errors import RegistryError
 from builder.registry.client import RegistryClient
 from builder.registry.tls import is_loopback
 

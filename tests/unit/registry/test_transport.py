@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-from builder.errors import RegistryError
-from builder.model import OCI_INDEX
+from builder.core.errors import RegistryError
+from builder.core.model import OCI_INDEX
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
 from builder.registry import transport
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS, Credentials
-from builder.settings import Settings
-from builder.store.blobs import Store
 from tests.support.blobs import described, random_blob
 from tests.support.blobs import upload as send
 from tests.support.fakeregistry import FakeRegistry, Reply, Request

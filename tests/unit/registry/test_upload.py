@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from builder.errors import RegistryError
-from builder.model import OCI_LAYER_GZIP, Descriptor
+from builder.core.errors import RegistryError
+from builder.core.model import OCI_LAYER_GZIP, Descriptor
 from builder.registry import transport
 from builder.registry.client import RegistryClient
 from builder.registry.source import DamagedSource

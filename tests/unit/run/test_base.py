@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import RunnerError
+from builder.core.errors import RunnerError
+from builder.core.store.blobs import Store
 from builder.run import base
 from builder.run.base import ImageConfig, Mount
-from builder.store.blobs import Store
 from tests.support.image_kit import image
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.run import docker
 from builder.run.docker import DockerRunner, docker_address, docker_gpu_options
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.image_kit import settings
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import RunnerError
+from builder.core.errors import RunnerError
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.run import podman
 from builder.run.base import RunOptions
 from builder.run.leftovers import remove_loaded
 from builder.run.podman import PodmanHpcRunner, PodmanRunner, variable_options
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.image_kit import settings
 from tests.support.images import make_layer, make_test_image
 from tests.support.waiting import until
@@ -99,7 +99,7 @@ touch {folder}/removed
 REMOVE = """\
 import sys
 from builder.cli.leave import leave
-from builder.progress import QUIET
+from builder.core.progress import QUIET
 from builder.run.leftovers import remember
 from builder.run.podman import remove
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from builder.errors import RunnerError
+from builder.core.errors import RunnerError
 from builder.run import process
 from builder.run.process import TIMED_OUT, execute
 from tests.support.waiting import until

@@ -16,18 +16,18 @@ from typing import Any
 
 import pytest
 
-from builder.errors import ImageError, RunnerError
-from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
-from builder.progress import NullReporter
+from builder.core.errors import ImageError, RunnerError
+from builder.core.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
+from builder.core.progress import NullReporter
+from builder.core.settings import Settings
+from builder.core.store import unpacked
+from builder.core.store.blobs import Store
+from builder.core.store.unpacked import keep_last
+from builder.core.workspace import Workspace
 from builder.run import rootfs
 from builder.run.identity import Identity
 from builder.run.rootfs import cached_rootfs
-from builder.settings import Settings
-from builder.store import unpacked
-from builder.store.blobs import Store
-from builder.store.unpacked import keep_last
 from builder.trees.rootfs import unpack_layer
-from builder.workspace import Workspace
 from tests.support.image_kit import layer, member
 from tests.support.images import make_layer, make_test_image
 

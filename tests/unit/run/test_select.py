@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import GpuVendor
-from builder.errors import RunnerError, UsageError
-from builder.progress import NullReporter
+from builder.core.errors import RunnerError, UsageError
+from builder.core.progress import NullReporter
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.run import select, trial
 from builder.run.failures import Problem
 from builder.run.podman import PodmanRunner
 from builder.run.select import find_runner, runners
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.image_kit import settings
 
 

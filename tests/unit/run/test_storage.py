@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.model import Image
+from builder.core.model import Image
+from builder.core.store.temporary import temporary_name
 from builder.run import leftovers
 from builder.run.leftovers import is_left_behind, remove_loaded
 from builder.run.storage import Storage
-from builder.store.temporary import temporary_name
 from tests.support.images import make_layer, make_test_image
 
 ELSEWHERE = f"blob-{'0' * 16}-1-{'0' * 16}"

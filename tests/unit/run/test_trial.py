@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import pytest
 
-from builder.errors import RunnerError
-from builder.model import Image, SifImage
+from builder.core.errors import RunnerError
+from builder.core.model import Image, SifImage
 from builder.run.base import DEFAULT_OPTIONS, Runner, RunOptions
 from builder.run.process import Completed
 from builder.run.trial import trial_program, try_runner

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from builder.progress import NullReporter
+from builder.core.progress import NullReporter
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.run import identity, userns
 from builder.run.base import RunOptions
 from builder.run.identity import STRANGER, Identity
 from builder.run.process import Completed
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.images import make_layer, make_test_image
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from builder.bases.resolve import open_base, resolve_base
-from builder.errors import ImageError
+from builder.core.errors import ImageError
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.sif.read import open_sif
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.sif_place import Place, without_descriptors
 
 DESCRIPTORS = 4096

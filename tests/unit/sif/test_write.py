@@ -12,18 +12,18 @@ import pytest
 import builder.sif.assign
 import builder.sif.partition
 import builder.sif.write
-from builder.errors import ImageError
+from builder.core.errors import ImageError
+from builder.core.model import Compression
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline
-from builder.model import Compression
 from builder.sif.partitions import MAX_OVERLAYS
 from builder.sif.read import open_sif, read_sif
 from builder.sif.singularity import FOLDER, container_environment, container_files
 from builder.sif.write import Layout
-from builder.store.blobs import Store
 from builder.trees.member import Kind
 from builder.trees.squashfs.reader import Squashfs
-from builder.workspace import Workspace
 from tests.support import image_kit as kit
 from tests.support.compare import compare_trees, image_tree
 from tests.support.disk import flip

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import Recipe
-from builder.errors import RunnerError, UsageError
-from builder.progress import NullReporter
+from builder.core.errors import RunnerError, UsageError
+from builder.core.progress import NullReporter
 from builder.site.build_jobs import BuildOutcome, build_script, run_builds
 from builder.site.request import JobRequest, SlurmRequest
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from builder.config.recipe import Recipe, load_recipe
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest

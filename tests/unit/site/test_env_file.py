@@ -8,7 +8,7 @@ import pytest
 
 from builder.config.queues import Slurm
 from builder.config.site import NodeHardware, Runtime, RuntimeKind, Site
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 from builder.site.arguments import read_env_file
 from builder.site.job_plan import plan_job, salloc
 from builder.site.render import render

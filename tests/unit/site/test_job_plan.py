@@ -11,7 +11,7 @@ import pytest
 from builder.config.queues import Slurm
 from builder.config.recipe import Files, load_recipe
 from builder.config.site import Fabric, NodeHardware, Runtime, Site
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest

@@ -14,7 +14,7 @@ import pytest
 
 from builder.config.recipe import load_recipe
 from builder.config.site import Runtime, Site
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 from builder.site.job import BatchJob
 from builder.site.job_plan import plan_job
 from builder.site.render import render

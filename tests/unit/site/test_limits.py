@@ -9,7 +9,7 @@ import pytest
 from builder.config.queues import PartitionLimits, Qos, Queue, Slurm
 from builder.config.recipe import Recipe
 from builder.config.site import NodeHardware, Runtime, Site
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 from builder.site.job import Resources
 from builder.site.limits import alternatives, check_limits, longest_time
 from tests.support.image_kit import recipe

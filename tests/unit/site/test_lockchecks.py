@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import Recipe, load_recipe
-from builder.model import Lock, LockedPackage, LockRecord, OsPackage
+from builder.core.model import Lock, LockedPackage, LockRecord, OsPackage
 from builder.site.lockchecks import job_warnings
 from builder.site.request import JobRequest
 

@@ -11,7 +11,7 @@ import pytest
 from builder.config.recipe import GpuVendor, load_recipe
 from builder.config.site import RuntimeKind
 from builder.config.sites import site_files
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 from builder.site.job_plan import plan_job
 from builder.site.newsite import new_site
 from builder.site.render import render

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import BuilderError, ImageError
+from builder.core.errors import BuilderError, ImageError
 from builder.site.pulled import EnginePull, forget_pull, record_pull, recorded_pull
 
 OPTION = json.dumps(

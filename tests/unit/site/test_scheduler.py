@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import RunnerError
-from builder.progress import NullReporter
+from builder.core.errors import RunnerError
+from builder.core.progress import NullReporter
 from builder.site.scheduler import cancel, submit, wait
 
 

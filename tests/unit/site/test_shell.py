@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.errors import RunnerError
+from builder.core.errors import RunnerError
 from builder.site.shell import (
     ShellText,
     command_line,

@@ -14,7 +14,7 @@ from builder.config.queues import Queue
 from builder.config.recipe import Recipe
 from builder.config.sitefile import read_site
 from builder.config.sites import PACKAGE_FOLDER, yaml_files
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 from builder.site.job import Resources
 from builder.site.job_plan import check_request
 from builder.site.limits import check_limits

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import Recipe
-from builder.errors import ConfigError, RunnerError, UsageError
+from builder.core.errors import ConfigError, RunnerError, UsageError
 from builder.site.job_plan import plan_job, salloc
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText

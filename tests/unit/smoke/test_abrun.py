@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import Recipe, load_recipe
-from builder.errors import UsageError
+from builder.core.errors import UsageError
+from builder.core.model import SifImage
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.image.smoke_program import smoke_program
-from builder.model import SifImage
-from builder.settings import Settings
 from builder.smoke import abrun
 from builder.smoke.ab import ROUND
 from builder.smoke.abrun import AbRuns, Side, ab_here, ab_on_slurm, ab_options
 from builder.smoke.options import SlurmOptions, SmokeOptions
 from builder.smoke.run import SmokeReport
 from builder.smoke.suggested import TORCH, SmokePlan
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.reports import a100
 from tests.support.smoke_project import NEW, OLD, RECIPE, SLURM, write_recipe
 

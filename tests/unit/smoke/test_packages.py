@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builder.model import Lock, LockedPackage
+from builder.core.model import Lock, LockedPackage
 from builder.smoke.packages import PackageChange, changed_packages, packages_of_lock
 
 

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from builder.errors import ImageError, RunnerError
-from builder.model import Lock, LockedPackage, SifImage
-from builder.progress import QUIET
+from builder.core.errors import ImageError, RunnerError
+from builder.core.model import Lock, LockedPackage, SifImage
+from builder.core.progress import QUIET
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.store.files import write_atomic
+from builder.core.workspace import Workspace
 from builder.run.base import RunOptions
 from builder.run.process import Completed
-from builder.settings import Settings
 from builder.sif.digests import sif_digest
 from builder.smoke.options import SmokeOptions
 from builder.smoke.run import interpret, smoke
 from builder.smoke.schema import find_report
 from builder.smoke.suggested import SmokePlan
-from builder.store.blobs import Store
-from builder.store.files import write_atomic
-from builder.workspace import Workspace
 from tests.support.image_kit import image, layer, member, recipe
 from tests.support.reports import SMALL
 from tests.support.schema import check_report

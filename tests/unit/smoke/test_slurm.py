@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import load_recipe
-from builder.errors import RunnerError, UsageError
+from builder.core.errors import RunnerError, UsageError
+from builder.core.progress import Reporter
 from builder.oci.digest import sha256
-from builder.progress import Reporter
 from builder.site import scheduler
 from builder.site.request import SlurmRequest
 from builder.site.scheduler import wait

@@ -6,7 +6,7 @@ import pytest
 
 from builder.bench.options import parse
 from builder.config.smoketest import SmokeTest
-from builder.model import LockedPackage
+from builder.core.model import LockedPackage
 from builder.smoke.suggested import TORCH, SmokePlan, plan_of, plan_smoke
 
 AUTO = SmokeTest()

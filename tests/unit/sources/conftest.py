@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from builder.core.model import LockedSource
+from builder.core.progress import QUIET, Reporter
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.lock.spec import SourceSpec
-from builder.model import LockedSource
-from builder.progress import QUIET, Reporter
-from builder.settings import Settings
 from builder.sources import SourceTree, open_source
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.fileserver import Server
 from tests.support.gitserver import GitServer, Repo
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import FetchError
+from builder.core.errors import FetchError
 from builder.sources import target
 from builder.sources.objects import submodule_url
 from tests.support.gitserver import Repo

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import FetchError, HashMismatch
+from builder.core.errors import FetchError, HashMismatch
+from builder.core.settings import Settings
 from builder.lock.spec import SourceSpec, spec_of
-from builder.settings import Settings
 from tests.support.gitserver import GitServer, Repo
 from tests.support.secretwatch import Secrets
 from tests.unit.sources.conftest import Open

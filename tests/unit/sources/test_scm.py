@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import BuilderError, FetchError
+from builder.core.errors import BuilderError, FetchError
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.lock.spec import SourceSpec
-from builder.settings import Settings
 from builder.sources.scm import Scm, describe, write_archival
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support.gitserver import GitServer, Repo
 from tests.unit.sources.conftest import Open
 
@@ -137,7 +137,7 @@ def test_reftable(project: Repo, described: Describe) -> None:
 
 def test_nothing_to_describe(project: Repo, described: Describe, monkeypatch: pytest.MonkeyPatch) -> None:
     """No commit, no git program, no repository at all."""
-    monkeypatch.setattr("builder.git.shutil.which", lambda _: None)
+    monkeypatch.setattr("builder.core.git.shutil.which", lambda _: None)
     hint = fails(described, LOCAL, "from git: git is not installed")
     assert hint.startswith(
         "install it (apt install git); or set the version in the recipe: pip: {build: {tool:"

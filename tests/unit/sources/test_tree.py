@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ConfigError, FetchError, HashMismatch
+from builder.core.errors import ConfigError, FetchError, HashMismatch
+from builder.core.progress import NullReporter
+from builder.core.settings import Settings
 from builder.lock.spec import SourceSpec, spec_of
-from builder.progress import NullReporter
-from builder.settings import Settings
 from builder.sources import target
 from tests.support.fileserver import Server
 from tests.unit.sources.conftest import Open

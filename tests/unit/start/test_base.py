@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from builder.settings import Settings
+from builder.core.settings import Settings
 from builder.start import base
 from builder.start.base import DEBIAN_BASE, DOCKER_BASE, usual_base
 

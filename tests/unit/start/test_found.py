@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import UsageError
+from builder.core.errors import UsageError
 from builder.start.found import asks_for, candidate, candidates, installs_project, own_code
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import FetchError
+from builder.core.errors import FetchError
+from builder.core.model import Image, Layer, OsPackage, SifImage
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.layers.entry import Entry
-from builder.model import Image, Layer, OsPackage, SifImage
 from builder.steps import apt_install
 from builder.steps.apt_install import OsInstall, fetch_os_packages, os_layer, recorded_layer
 from builder.steps.run import StepRun
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support import image_kit
 from tests.support.fileserver import Server
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import Recipe
-from builder.errors import (
+from builder.core.errors import (
     BuilderError,
     FetchError,
     ImageError,
@@ -16,13 +16,13 @@ from builder.errors import (
     RunnerError,
     SolveError,
 )
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.run.base import RunOptions
 from builder.run.process import Completed
 from builder.steps import apt_base, apt_solve
 from builder.steps.apt_base import AptBase, AptNetwork, prepare_network, read_apt_base
 from builder.steps.apt_solve import read_uris, solve_os_packages
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 from tests.support import image_kit
 
 PROBE = """

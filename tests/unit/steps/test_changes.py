@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ImageError, LayerError
+from builder.core.errors import ImageError, LayerError
+from builder.core.store.blobs import Store
 from builder.layers.content import read_whole
 from builder.layers.tar import with_parents
 from builder.steps.changes import Changes, LeftNode, compare_layers, nodes_of_layer, nodes_of_upper
-from builder.store.blobs import Store
 from tests.support.image_kit import layer, member
 
 

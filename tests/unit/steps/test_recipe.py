@@ -6,7 +6,7 @@ import pytest
 
 from builder import qemu
 from builder.config.recipe import Recipe
-from builder.errors import RunnerError
+from builder.core.errors import RunnerError
 from builder.steps.recipe import check_step_architecture, recipe_steps
 
 

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import FetchError, ImageError
+from builder.core.errors import FetchError, ImageError
+from builder.core.model import Image, Layer
+from builder.core.progress import QUIET
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry
-from builder.model import Image, Layer
 from builder.oci.image import image_of
-from builder.progress import QUIET
 from builder.run.process import Completed
 from builder.run.task import TaskLog
-from builder.settings import Settings
 from builder.steps import run as run_module
 from builder.steps.run import StepRun, cached_step, check_step
-from builder.store.blobs import Store
-from builder.workspace import Workspace
 
 
 class Runs:

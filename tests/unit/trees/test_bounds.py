@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ImageError
+from builder.core.errors import ImageError
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.sif.write import write_sif
-from builder.store.blobs import Store
 from builder.trees import bounds
 from builder.trees.bounds import MAX_FOLDERS, MAX_PATH
-from builder.workspace import Workspace
 from tests.support.image_kit import image, layer, member, settings
 from tests.support.images import unpack
 

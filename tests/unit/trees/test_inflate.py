@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from builder.errors import ImageError
+from builder.core.errors import ImageError
 from builder.trees.inflate import inflate
 
 _EMPTY_BLOCK = bytes([1, 0, 0])

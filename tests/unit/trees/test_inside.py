@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 from builder.trees.inside import is_inside, own_path
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ImageError
-from builder.model import Layer
-from builder.store.blobs import Store
+from builder.core.errors import ImageError
+from builder.core.model import Layer
+from builder.core.store.blobs import Store
 from builder.trees.rootfs import write_tree
 from builder.trees.sources import layer_source
 from tests.support.compare import Tree, read_tree

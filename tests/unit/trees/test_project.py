@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ConfigError
+from builder.core.errors import ConfigError
 from builder.trees.project import project_tree
 from tests.support.gitserver import Repo
 

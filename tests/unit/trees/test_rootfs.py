@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from builder.errors import ImageError
-from builder.model import OCI_LAYER, OCI_LAYER_ZSTD, Descriptor, Layer
-from builder.store.blobs import Store
+from builder.core.errors import ImageError
+from builder.core.model import OCI_LAYER, OCI_LAYER_ZSTD, Descriptor, Layer
+from builder.core.store.blobs import Store
 from builder.trees.inflate import inflate
 from builder.trees.rootfs import unpack_layer, unpacked_source, write_tree
 from tests.support.image_kit import EPOCH, image, layer, member, tar_bytes

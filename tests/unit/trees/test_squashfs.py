@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from builder.errors import ImageError
-from builder.model import Compression
+from builder.core.errors import ImageError
+from builder.core.model import Compression
 from builder.trees.member import Kind, Member
 from builder.trees.squashfs import reader
 from builder.trees.squashfs.format import BLOCK_SIZE, SUPERBLOCK, Superblock

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import WheelError
+from builder.core.errors import WheelError
 from builder.wheels.backend import Backend, project_name, read_backend, read_scm
 
 LEGACY = Backend("setuptools.build_meta:__legacy__", ("setuptools>=40.8.0", "wheel"))

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import Recipe
+from builder.core.model import WHEELS, LockedPackage, LockedSource
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.layers.cache import cache_key
 from builder.lock.spec import SourceSpec
-from builder.model import WHEELS, LockedPackage, LockedSource
 from builder.net.pipconfig import PipConfiguration
-from builder.settings import Settings
 from builder.sources import SourceTree
-from builder.store.blobs import Store
 from builder.wheels import builder
 from builder.wheels.builder import ImageWheelBuilder
-from builder.workspace import Workspace
 from tests.support.gitserver import Repo
 
 LINE = "tool @ git+https://$USER_NAME:$TOKEN@host.example/tool.git@main"

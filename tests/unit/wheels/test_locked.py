@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import Recipe
+from builder.core.model import WHEELS, Lock, LockedPackage, LockedSource
+from builder.core.progress import QUIET
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
 from builder.lock.environment import find_links
-from builder.model import WHEELS, Lock, LockedPackage, LockedSource
 from builder.net.pipconfig import PipConfiguration
-from builder.progress import QUIET
-from builder.settings import Settings
-from builder.store.blobs import Store
 from builder.wheels import builder
 from builder.wheels.locked import build_missing_wheels, place_wheels, remove_unnamed
-from builder.workspace import Workspace
 
 NAME = "demo-1.0-py3-none-any.whl"
 

@@ -13,10 +13,10 @@ import pytest
 
 from builder.config.recipe import load_recipe
 from builder.config.wheelbuild import WheelBuild
-from builder.errors import WheelError
+from builder.core.errors import WheelError
+from builder.core.settings import Settings
 from builder.run.base import RunOptions
 from builder.run.process import Completed
-from builder.settings import Settings
 from builder.wheels import driver
 from builder.wheels.backend import Backend
 from builder.wheels.run import WheelJob, built

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import LockError
+from builder.core.errors import LockError
 from builder.lock.formats import foreign_python
 from builder.lock.othertools import lock_format
 from tests.unit.lock.formats import test_explicit, test_pixi, test_pylock, test_requirements, test_uvlock

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import LockError
+from builder.core.errors import LockError
 from tests.unit.lock.formats.support import FORGE, MD5, A, names, read, written
 
 LIST = f"""\

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from builder.errors import BuilderError
+from builder.core.errors import BuilderError
 from tests.support.fuzz import Sample, fuzz, mutated
 from tests.unit.lock.formats import test_explicit, test_pixi, test_pylock, test_requirements
 from tests.unit.lock.formats.support import read

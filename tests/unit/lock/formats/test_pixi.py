@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import LockError
+from builder.core.errors import LockError
 from tests.unit.lock.formats.support import COMMIT, FILES, FORGE, MD5, A, B, names, read, written
 
 PYTHON = f"{FORGE}/linux-64/python-3.11.9-h1_0_cpython.conda"

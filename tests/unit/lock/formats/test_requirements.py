@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import LockError
+from builder.core.errors import LockError
 from tests.unit.lock.formats.support import COMMIT, FILES, A, B, C, read, written
 
 COMPILED = f"""\

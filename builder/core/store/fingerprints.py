@@ -1,0 +1,102 @@
+"""Fingerprints of the files that were hashed already.
+
+Hashing a large file takes seconds, and a build needs hundreds of files. After a file was hashed, a
+*fingerprint file* records its size in bytes, its inode and its modification time in nanoseconds. As
+long as these three are the same, the file counts as unchanged and is not hashed again. Example: the
+blob and its fingerprint file::
+
+    blobs/sha256/2c26b46b68ffc68f...          (the blob, 3 bytes)
+    blobs/sha256/2c26b46b68ffc68f....seen     3 1835012 1793318400123456789
+
+After an edit of the blob, the modification time differs. The next use hashes the blob and finds
+another digest: :func:`verified` returns False. After a copy of the cache, inode and time differ,
+the blob is hashed once more, and a new fingerprint is written. A bit that the disk or the memory
+flipped changes neither: :meth:`builder.core.store.blobs.Store.rehash` is for what is published.
+
+The fingerprint files of files outside the cache (a wheel in a find-links folder) are in the folder
+``seen``, named after the digest. The modification time of a fingerprint file is the time of its
+last use, for ``builder cache prune``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.core.store.files import fingerprint, sha256_file, write_atomic
+
+#: How often a file is hashed that other processes replace meanwhile.
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ContentMatch:
+    """The result of comparing a file's content with a digest."""
+
+    fingerprint: str
+    """Of the file that was compared."""
+    matches: bool
+    """Whether it has the expected digest."""
+    was_hashed: bool
+    """False: its fingerprint was known."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return int(self.fingerprint.split()[0])
+
+
+def verified(path: Path, digest: str, seen: Path) -> bool:
+    """Return whether the content of a file matches its digest; False if there is no such file.
+
+    Args:
+        path: the file.
+        digest: the expected digest, ``sha256:...``.
+        seen: the fingerprint file. The file is hashed only when its fingerprint differs from this
+            one.
+    """
+    found = compare(path, digest, seen)
+    return found is not None and found.matches
+
+
+def compare(path: Path, digest: str, seen: Path) -> ContentMatch | None:
+    """Compare a file with its digest, as :func:`verified`; None when there is no such file.
+
+    The result is about one file: if another process replaces it meanwhile, the new one is compared.
+    """
+    for _ in range(_TRIES):
+        try:
+            current = fingerprint(path)
+            if _recorded(seen) == current.encode():
+                with contextlib.suppress(PermissionError):
+                    os.utime(seen)
+                return ContentMatch(current, True, False)
+            matches = _has_digest(path, digest)
+            if fingerprint(path) != current:
+                continue
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if matches:
+            write_atomic(seen, current.encode())
+        return ContentMatch(current, matches, True)
+    return None
+
+
+def _recorded(seen: Path) -> bytes:
+    """Return a fingerprint file's content: anything after a power loss, as it is not synced."""
+    try:
+        return seen.read_bytes()
+    except OSError:
+        return b""
+
+
+def _has_digest(path: Path, digest: str) -> bool:
+    try:
+        return sha256_file(path) == digest
+    except OSError as e:
+        if e.errno == errno.EIO:  # the disk cannot read it any more
+            return False
+        raise

@@ -1,0 +1,113 @@
+"""Names of temporary files; they tell a later build whether their process still runs.
+
+A name holds the system, the process and a random number::
+
+    blob-3f9a0c11d2e4b567-4711-9f86d081884c7d65
+             system        pid      random
+
+A process ID means something in one *pid namespace* only, and every container has its own. So the
+system is a hash of the namespace, of the boot of its kernel and of the host name. Two containers
+with one host name, and two hosts that share a cache, are different systems. No lock is needed,
+because network file systems may have none.
+
+:mod:`builder.core.store.leftovers` removes the files of processes that were killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_NAME = re.compile(r"(?:\A|\.)(?:blob|build)-([0-9a-f]{16})-(\d+)-[0-9a-f]{16}")
+#: Bytes of a file's name that are part of its temporary name: a name has at most 255.
+_KEPT = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The process that made a temporary file."""
+
+    system: str
+    pid: int
+
+    def is_here(self) -> bool:
+        """Return whether its process ID means something to this process."""
+        return self.system == _system()
+
+    def has_ended(self) -> bool:
+        """Return whether it was a process of this system, and no longer runs."""
+        return self.is_here() and not self.is_running()
+
+    def is_running(self) -> bool:
+        """Return whether it still runs; it :meth:`is_here`."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except (PermissionError, OverflowError):
+            pass
+        return True
+
+
+def temporary_name(kind: str = "blob") -> str:
+    """Return a new unique name for a ``blob`` or ``build`` that this process writes."""
+    return f"{kind}-{_system()}-{os.getpid()}-{os.urandom(8).hex()}"
+
+
+def temporary_beside(path: Path) -> Path:
+    """Return a unique hidden name in the folder of ``path``: write there, then rename it."""
+    name = os.fsdecode(os.fsencode(path.name)[:_KEPT])
+    return path.parent / f".{name}.{temporary_name()}.tmp"
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[Path]:
+    """Yield a name for an incomplete file of this process, with what earlier ones left of it.
+
+    Renaming decides which process gets the file: two never append to it, also without locks. At the
+    end the file has its name ``path`` again, unless it was moved elsewhere. That of a killed
+    process is taken over by the next one of the same system.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mine = path.parent / f"{path.name}.{temporary_name()}"
+    claims = path.parent.glob(f"{path.name}.blob-*")
+    for left in (path, *(claim for claim in claims if has_ended(claim.name))):
+        with contextlib.suppress(FileNotFoundError):  # there is none, or another process was faster
+            left.rename(mine)
+            os.utime(mine)  # it is in use now: builder cache prune leaves it
+            break
+    try:
+        yield mine
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            mine.rename(path)
+
+
+def writer_of(name: str) -> Writer | None:
+    """Return the process that made a file with a name of this module; None for other names."""
+    found = _NAME.search(name)
+    return Writer(found[1], int(found[2])) if found else None
+
+
+def has_ended(name: str) -> bool:
+    """Return whether a name is of a process of this system that no longer runs."""
+    writer = writer_of(name)
+    return writer is not None and writer.has_ended()
+
+
+@cache
+def _system() -> str:
+    """Return the system in which this process's ID is valid; random if it is unknown."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = Path("/proc/self/ns/pid").readlink()
+    except OSError:
+        return os.urandom(8).hex()
+    return hashlib.sha256(f"{os.uname().nodename} {boot} {namespace}".encode()).hexdigest()[:16]

@@ -1,0 +1,65 @@
+"""Atomic writes, errors of the disk, free space."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from builder.core.errors import BuilderError, SpaceError
+from builder.core.store.files import read_foreign, space_errors, write_atomic, write_output
+
+
+def test_write_atomic(tmp_path):
+    """The file is replaced as a whole, has the given mode, and a failure leaves nothing."""
+    path = tmp_path / "new folder" / "file"
+    write_atomic(path, b"one")
+    write_atomic(path, b"two", 0o600)
+    assert path.read_bytes() == b"two" and path.stat().st_mode & 0o777 == 0o600
+    assert list(path.parent.iterdir()) == [path]
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError):
+        write_atomic(tmp_path / "folder", b"cannot replace a folder")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "new folder"]
+
+
+def test_write_to_a_device(tmp_path):
+    """``--output /dev/null`` does not replace the device, which root could."""
+    path = tmp_path / "null"
+    path.symlink_to("/dev/null")
+    write_output(path, b"text", 0o755)
+    assert path.is_symlink() and path.is_char_device() and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk(tmp_path, number):
+    """A full disk and a full quota are SpaceErrors with the name of the folder."""
+    with pytest.raises(SpaceError, match=f"no space left.*{tmp_path}") as e, space_errors(tmp_path):
+        raise OSError(number, os.strerror(number))
+    assert "BUILDER_CACHE" in e.value.hint
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR])
+@pytest.mark.parametrize("name", [None, "", "file", ".."])
+def test_not_writable(tmp_path, number, name):
+    """A folder that cannot be written to is not a full disk."""
+    path = None if name is None else str(tmp_path / name) if name != ".." else str(tmp_path.parent)
+    with pytest.raises(BuilderError) as e, space_errors(tmp_path):
+        raise OSError(number, os.strerror(number), path)
+    assert e.value.message == f"cannot write to {tmp_path}: {os.strerror(number)}"
+    assert type(e.value) is BuilderError and e.value.exit_code == 1 and e.value.hint
+
+
+def test_read_foreign(tmp_path):
+    """Only a file is read, and of that at most its end; no link is followed, and no pipe waited for."""
+    (tmp_path / "file").write_bytes(b"0123456789")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    assert read_foreign(tmp_path / "file", 100) == b"0123456789"
+    assert read_foreign(tmp_path / "file", 3) == b"789"
+    before = os.listdir("/proc/self/fd")
+    for name in ("link", "folder", "pipe", "missing"):
+        assert read_foreign(tmp_path / name, 100) == b""
+    assert os.listdir("/proc/self/fd") == before
