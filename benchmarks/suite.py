@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.measure import CommandFailed
 from builder.bases.debian_mirror import apt_options
-from builder.net.apt import host_sources
+from builder.formats.net.apt import host_sources
 from tests.support import parts
 
 SUITE = "sid"

@@ -27,15 +27,8 @@ from builder.core.stages import BuildOptions, LockOptions
 from builder.core.workspace import Workspace
 from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
-from builder.image.files import lock_in_image
-from builder.image.recipe_files import recipe_entries
-from builder.lock.basepython import check_base_python
-from builder.lock.environment import recipe_environment
-from builder.lock.file import earlier_lock, read_lock
-from builder.lock.groups import chosen_groups
-from builder.lock.inputs import stale_reasons
-from builder.oci.digest import sha256
-from builder.oci.layout import (
+from builder.formats.oci.digest import sha256
+from builder.formats.oci.layout import (
     list_tags,
     prune_layout,
     read_layout,
@@ -43,8 +36,15 @@ from builder.oci.layout import (
     write_if_changed,
     write_layout,
 )
+from builder.formats.trees.inside import own_path
+from builder.image.files import lock_in_image
+from builder.image.recipe_files import recipe_entries
+from builder.lock.basepython import check_base_python
+from builder.lock.environment import recipe_environment
+from builder.lock.file import earlier_lock, read_lock
+from builder.lock.groups import chosen_groups
+from builder.lock.inputs import stale_reasons
 from builder.site.pulled import forget_pull
-from builder.trees.inside import own_path
 from builder.wheels.locked import build_missing_wheels
 from builder.wheels.own import changed_wheels, has_own_code, update_wheels
 

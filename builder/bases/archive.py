@@ -36,14 +36,14 @@ from builder.core.tarheaders import (
     read_headers,
 )
 from builder.core.workspace import Workspace
-from builder.oci.documents import check_size, some
-from builder.oci.image import manifest_of
-from builder.oci.manifest import (
+from builder.formats.oci.documents import check_size, some
+from builder.formats.oci.image import manifest_of
+from builder.formats.oci.manifest import (
     parse_config,
     parse_docker_listing,
 )
-from builder.trees.inflate import GZIP_MAGIC, ZSTD_MAGIC, inflate
-from builder.trees.member import DO_NOT_USE
+from builder.formats.trees.inflate import GZIP_MAGIC, ZSTD_MAGIC, inflate
+from builder.formats.trees.member import DO_NOT_USE
 
 #: Members of an archive: layers, folders and links. Images have at most some hundred layers.
 MAX_MEMBERS = 100_000

@@ -69,7 +69,7 @@ def debian_base(
     # imported here: a base that is in the cache needs none of them
     from builder.bases.debian_mirror import mirror_state
     from builder.bases.mmdebstrap import DebianBase, make_debian_base
-    from builder.net.apt import apt_sources
+    from builder.formats.net.apt import apt_sources
 
     include = tuple(sorted({*ALWAYS, *packages}))
     record = _record(suite, architecture, include, work)

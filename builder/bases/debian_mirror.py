@@ -11,7 +11,7 @@ from pathlib import Path
 
 from builder.core.settings import Settings
 from builder.core.store.leftovers import temporary_folder
-from builder.net.apt import parse_stanza
+from builder.formats.net.apt import parse_stanza
 
 _APT_HELPER = "/usr/lib/apt/apt-helper"
 _PASSED_ON = re.compile(

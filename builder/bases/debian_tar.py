@@ -9,7 +9,7 @@ from typing import IO
 
 from builder.core import tarheaders as tar
 from builder.core.errors import ImageError
-from builder.trees.reader import TarReader
+from builder.formats.trees.reader import TarReader
 
 #: What mmdebstrap needs to make a base, and the base does not.
 _SETTINGS = re.compile(

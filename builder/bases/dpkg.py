@@ -22,9 +22,9 @@ from builder.core.model import Layer, LockedBase
 from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.trees.member import DO_NOT_USE, Kind
-from builder.trees.merge import Merge
-from builder.trees.sources import Source, Stream, layer_source
+from builder.formats.trees.member import DO_NOT_USE, Kind
+from builder.formats.trees.merge import Merge
+from builder.formats.trees.sources import Source, Stream, layer_source
 
 #: Part of the name of records. Increase it when other packages are found in the same base.
 _FORMAT = 1

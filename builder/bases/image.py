@@ -9,10 +9,10 @@ from typing import Any
 from builder.core.errors import ImageError
 from builder.core.model import Descriptor, Image, Layer, SifImage
 from builder.core.store.blobs import Store
-from builder.oci.documents import read_file
-from builder.oci.image import plain_image
-from builder.oci.layout import read_layout
-from builder.oci.manifest import parse_config, read_image
+from builder.formats.oci.documents import read_file
+from builder.formats.oci.image import plain_image
+from builder.formats.oci.layout import read_layout
+from builder.formats.oci.manifest import parse_config, read_image
 
 
 @dataclass(frozen=True, slots=True)

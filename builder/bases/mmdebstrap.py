@@ -29,10 +29,10 @@ from builder.core.store.subordinate import ranges, ranges_hint
 from builder.core.tarheaders import TarError
 from builder.core.text import human_seconds
 from builder.core.workspace import Workspace
-from builder.oci.config import DEFAULT_PATH, host_architecture
-from builder.oci.image import plain_image
-from builder.qemu import is_registered, registration_hint
-from builder.trees.member import counted
+from builder.formats.oci.config import DEFAULT_PATH, host_architecture
+from builder.formats.oci.image import plain_image
+from builder.formats.qemu import is_registered, registration_hint
+from builder.formats.trees.member import counted
 
 #: Disk space that a base needs at most: its tree, and its layer.
 _NEEDED_SPACE = 1 << 30

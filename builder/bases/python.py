@@ -19,11 +19,11 @@ from builder.core.store.blobs import Store
 from builder.core.store.records import read_record, write_record
 from builder.core.workspace import Workspace
 from builder.fetch.venv import BasePython
-from builder.layers.conflicts import walk
-from builder.oci.config import DEFAULT_PATH, config_environment
-from builder.trees.member import Content, Kind
-from builder.trees.merge import Merge
-from builder.trees.sources import Source
+from builder.formats.layers.conflicts import walk
+from builder.formats.oci.config import DEFAULT_PATH, config_environment
+from builder.formats.trees.member import Content, Kind
+from builder.formats.trees.merge import Merge
+from builder.formats.trees.sources import Source
 
 #: Part of the key of records. Increase it when another Python is found in the same base.
 _FORMAT = 1

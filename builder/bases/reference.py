@@ -15,7 +15,7 @@ from pathlib import Path
 
 from builder.core.errors import ConfigError, RegistryError
 from builder.core.settings import expand_home
-from builder.oci.reference import Reference
+from builder.formats.oci.reference import Reference
 
 _SUITES = ("bullseye", "bookworm", "trixie", "sid")
 _OWN = "without a registry: base: debian:bookworm"

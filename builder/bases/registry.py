@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from builder.bases.image import BaseImage
 from builder.core.model import Descriptor, Layer, LockedBase
 from builder.core.workspace import Workspace
-from builder.oci.image import plain_image
-from builder.oci.manifest import parse_config, parse_manifest, read_image
-from builder.oci.reference import Reference
+from builder.formats.oci.image import plain_image
+from builder.formats.oci.manifest import parse_config, parse_manifest, read_image
+from builder.formats.oci.reference import Reference
 
 if TYPE_CHECKING:
-    from builder.registry.client import RegistryClient
+    from builder.formats.registry.client import RegistryClient
 
 
 def resolve_registry_base(reference: str, architecture: str, work: Workspace) -> str:
@@ -30,8 +30,8 @@ def resolve_registry_base(reference: str, architecture: str, work: Workspace) ->
         ImageError: the image is not for this architecture, or damaged.
         RegistryError: the registry refuses or cannot be reached.
     """
-    from builder.registry.client import RegistryClient
-    from builder.registry.pull import resolve_manifest
+    from builder.formats.registry.client import RegistryClient
+    from builder.formats.registry.pull import resolve_manifest
 
     parsed = Reference.parse(reference)
     with RegistryClient(parsed.host, settings=work.settings, reporter=work.reporter) as client:
@@ -65,7 +65,7 @@ def open_registry_base(
         known = zip(image.layers, paths, strict=True)
         found = tuple(replace(layer, path=path, origin=parsed.name) for layer, path in known)
         if download and None in paths:
-            from builder.registry.pull import fetch_layers
+            from builder.formats.registry.pull import fetch_layers
 
             image, client = replace(image, layers=found), source.client
             found = fetch_layers(image, work.store, work.settings, work.reporter, client).layers
@@ -82,7 +82,7 @@ def present_layers(layers: Sequence[Layer], work: Workspace) -> tuple[Layer, ...
     """
     if all(layer.path is not None for layer in layers):
         return tuple(layers)
-    from builder.registry.pull import fetch_layers
+    from builder.formats.registry.pull import fetch_layers
 
     image = plain_image(layers, {})
     return fetch_layers(image, work.store, work.settings, work.reporter).layers
@@ -105,7 +105,7 @@ class _Source(ExitStack):
     def client(self) -> RegistryClient:
         """The registry's client."""
         # slow: not for a base that the store has
-        from builder.registry.client import RegistryClient
+        from builder.formats.registry.client import RegistryClient
 
         host, work = self._image.host, self._work
         client = RegistryClient(host, settings=work.settings, reporter=work.reporter)

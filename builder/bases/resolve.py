@@ -22,8 +22,8 @@ from builder.core.model import LockedBase
 from builder.core.redact import redact
 from builder.core.settings import expand_home
 from builder.core.workspace import Workspace
-from builder.net.mirrors import mirrored_base
-from builder.oci.reference import Reference
+from builder.formats.net.mirrors import mirrored_base
+from builder.formats.oci.reference import Reference
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from builder.core.model import Layer, SifImage
 from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.sif.read import open_sif, read_sif
-from builder.trees.member import Kind, Member
-from builder.trees.sources import Source, layer_source
+from builder.formats.sif.read import open_sif, read_sif
+from builder.formats.trees.member import Kind, Member
+from builder.formats.trees.sources import Source, layer_source
 
 
 def open_sif_base(reference: str, path: Path, architecture: str, store: Store) -> BaseImage:

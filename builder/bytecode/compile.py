@@ -35,15 +35,15 @@ from builder.core.store.blobs import Store
 from builder.core.store.files import read_foreign
 from builder.core.store.leftovers import temporary_folder
 from builder.core.text import visible
-from builder.layers.cache import recorded_layer
-from builder.layers.content import read_whole
-from builder.layers.entry import Entry, Range
+from builder.formats.layers.cache import recorded_layer
+from builder.formats.layers.content import read_whole
+from builder.formats.layers.entry import Entry, Range
+from builder.formats.trees.merge import Merge
+from builder.formats.trees.sources import layer_source
 from builder.run.base import RunOptions
 from builder.run.process import tail
 from builder.run.select import find_runner
 from builder.run.task import run_in_folder
-from builder.trees.merge import Merge
-from builder.trees.sources import layer_source
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from builder.bases.image import BaseImage
 from builder.config.recipe import Recipe
 from builder.core.model import Layer, LockedPackage
 from builder.core.workspace import Workspace
-from builder.layers.cache import FORMAT as LAYERS_FORMAT
-from builder.layers.cache import cache_key
-from builder.layers.packages import Packages
+from builder.formats.layers.cache import FORMAT as LAYERS_FORMAT
+from builder.formats.layers.cache import cache_key
+from builder.formats.layers.packages import Packages
 
 #: Part of every cache key. Increase it when the same modules are compiled to other bytes.
 FORMAT = 1

@@ -8,8 +8,9 @@ layer above::
     bytecode of pip torch 2.9.0    torch/nn/__pycache__/__init__.cpython-311.pyc,
                                    torch-2.9.0.dist-info/RECORD, with rows for the .pyc files
 
-Packages are distributed over these layers like over their own, see :mod:`builder.layers.grouping`,
-but by the bytes of their modules: a new version of a package changes one layer of compiled modules.
+Packages are distributed over these layers like over their own, see
+:mod:`builder.formats.layers.grouping`, but by the bytes of their modules: a new version of a
+package changes one layer of compiled modules.
 
 Invariant: a ``.pyc`` is in the image exactly if its module is there, is the one of the same
 package, and is no test. So the conflicts of packages decide for their modules, and modules alone.
@@ -35,12 +36,12 @@ from builder.bytecode.inputs import (
     modules_record,
 )
 from builder.core.model import Layer, LockedPackage, Manager
-from builder.layers.build import LayerMaker, PlannedLayer, contents_key, packages_key
-from builder.layers.cache import cache_key, layer_record, recorded_layers
-from builder.layers.compress import codec_name
-from builder.layers.entry import Entry, LinkContext
-from builder.layers.grouping import BYTECODE_TITLE, LayerPlan, plan_lock
-from builder.layers.packages import Packages
+from builder.formats.layers.build import LayerMaker, PlannedLayer, contents_key, packages_key
+from builder.formats.layers.cache import cache_key, layer_record, recorded_layers
+from builder.formats.layers.compress import codec_name
+from builder.formats.layers.entry import Entry, LinkContext
+from builder.formats.layers.grouping import BYTECODE_TITLE, LayerPlan, plan_lock
+from builder.formats.layers.packages import Packages
 
 if TYPE_CHECKING:
     from builder.bytecode.compile import Bytecode
@@ -76,9 +77,9 @@ def _share(total: int) -> int:
 def in_order(packages: Sequence[Layer], bytecode: Sequence[Layer]) -> tuple[Layer, ...]:
     """Return the layers of packages and compiled modules in an image's order, from below.
 
-    What is large and seldom changes is at the bottom, see :mod:`builder.layers.grouping`: packages
-    with a layer of their own, then their compiled modules, then groups of packages, then the
-    compiled modules of groups.
+    What is large and seldom changes is at the bottom, see :mod:`builder.formats.layers.grouping`:
+    packages with a layer of their own, then their compiled modules, then groups of packages, then
+    the compiled modules of groups.
     """
 
     def is_group(layer: Layer) -> bool:

@@ -19,15 +19,15 @@ from builder.core.errors import LayerError
 from builder.core.model import Image, Layer, LockedPackage
 from builder.core.workspace import Workspace
 from builder.fetch.venv import BasePython, base_python_of
+from builder.formats.layers.build import make_layer
+from builder.formats.layers.cache import cache_key, cached_layer
+from builder.formats.layers.entry import Entry
+from builder.formats.oci.image import image_of
+from builder.formats.sif.read import read_sif
+from builder.formats.trees.member import Kind
+from builder.formats.trees.merge import Merge
+from builder.formats.trees.sources import Source, layer_source
 from builder.image.libraries import base_libraries
-from builder.layers.build import make_layer
-from builder.layers.cache import cache_key, cached_layer
-from builder.layers.entry import Entry
-from builder.oci.image import image_of
-from builder.sif.read import read_sif
-from builder.trees.member import Kind
-from builder.trees.merge import Merge
-from builder.trees.sources import Source, layer_source
 
 #: Where the job's folder is in a container of the image.
 JOB_FOLDER = "/run/builder-compile"

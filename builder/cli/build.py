@@ -342,8 +342,8 @@ def _write_other_forms(
     context: Context, image: Image, name: str, options: Command
 ) -> dict[str, str]:
     """Write archives and load the image into an engine; return more of the JSON."""
+    from builder.formats.oci.reference import local_name
     from builder.image.archive import write_docker_archive
-    from builder.oci.reference import local_name
     from builder.run.docker import DockerRunner
     from builder.run.podman import PodmanRunner
 

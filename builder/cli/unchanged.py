@@ -89,8 +89,8 @@ def _is_published(context: Context, published: Sequence[tuple[str, str, Sequence
 
 def _names(context: Context, name: str, digest: str, tags: Sequence[str]) -> bool:
     """Ask a registry whether all tags of a repository name a digest."""
-    from builder.registry.client import RegistryClient
-    from builder.registry.credentials import environment_credentials
+    from builder.formats.registry.client import RegistryClient
+    from builder.formats.registry.credentials import environment_credentials
 
     host, _, repository = name.partition("/")
     credentials, settings = environment_credentials(), context.settings

@@ -27,7 +27,7 @@ from builder.config.yamlfile import YamlFile
 from builder.core.errors import ConfigError
 from builder.core.model import Compression, LayerOptions
 from builder.core.version import __version__
-from builder.trees.inside import check_inside, own_path
+from builder.formats.trees.inside import check_inside, own_path
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class Layers(Model):
 
     @property
     def options(self) -> LayerOptions:
-        """The validated options as a frozen value for :mod:`builder.layers`."""
+        """The validated options as a frozen value for :mod:`builder.formats.layers`."""
         return LayerOptions(**self.model_dump())
 
 

@@ -20,7 +20,7 @@ from builder.config.merge import load_chain, merge, near_hint
 from builder.config.site import Site
 from builder.config.yamlfile import YamlFile
 from builder.core.errors import ConfigError
-from builder.trees.inside import own_path
+from builder.formats.trees.inside import own_path
 
 #: Keys of a site file.
 SITE_KEYS = ("base", "platform", "gpu", "virtual_packages", "format", "sif", "engine", "site")

@@ -320,7 +320,7 @@ class Layer:
     """The size of the uncompressed tar in bytes."""
     content: LayerContent | None = None
     """Of a layer of packages that this build made or found in the cache. No image holds it: a layer
-    that is read from one has None here, see :func:`builder.layers.grouping.content_of`."""
+    that is read from one has None here, see :func:`builder.formats.layers.grouping.content_of`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class Settings:
         tmpdir: the folder of temporary files.
         jobs: the number of threads that work at once.
         offline: use the cache and local files only.
-        mirrors: pairs of URL prefixes, see :mod:`builder.net.mirrors`.
+        mirrors: pairs of URL prefixes, see :mod:`builder.formats.net.mirrors`.
         epoch: the time stamp of files in layers, in seconds since 1970.
     """
 

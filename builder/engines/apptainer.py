@@ -21,11 +21,11 @@ from builder.core.store.files import require_space, sha256_file, space_errors
 from builder.core.store.subordinate import ranges, ranges_hint
 from builder.engines.base import BuildRequest, BuildResult, Clock, build_folder, cached_sif
 from builder.engines.layered import make_layers
-from builder.net.urlvariables import is_own
-from builder.oci.layout import write_layout
+from builder.formats.net.urlvariables import is_own
+from builder.formats.oci.layout import write_layout
+from builder.formats.sif.singularity import Metadata
 from builder.run.apptainer import apptainer_problem, find_apptainer
 from builder.run.process import execute, tail
-from builder.sif.singularity import Metadata
 
 _COMPRESSION = {"zstd": "-comp zstd -Xcompression-level 3", "gzip": "-comp gzip"}
 

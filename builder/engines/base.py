@@ -23,7 +23,7 @@ from builder.core.workspace import Workspace
 from builder.lock.record import lock_date
 
 if TYPE_CHECKING:
-    from builder.layers.conflicts import Conflict
+    from builder.formats.layers.conflicts import Conflict
     from builder.steps.changes import StepDifference
 
 

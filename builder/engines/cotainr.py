@@ -39,10 +39,10 @@ from builder.engines.prepare import (
     ordered_packages,
     write_target_sif,
 )
+from builder.formats.layers.build import make_layer
+from builder.formats.layers.entry import LinkContext
+from builder.formats.oci.layout import write_layout
 from builder.image.files import system_entries
-from builder.layers.build import make_layer
-from builder.layers.entry import LinkContext
-from builder.oci.layout import write_layout
 from builder.run.apptainer import find_apptainer
 from builder.run.process import execute, tail
 

@@ -10,8 +10,8 @@ from builder.core.errors import RunnerError, UsageError
 from builder.core.progress import working
 from builder.engines import ENGINES
 from builder.engines.base import BuildRequest, BuildResult, Engine
-from builder.oci.config import host_architecture
-from builder.qemu import cannot_run, is_registered, registration_hint
+from builder.formats.oci.config import host_architecture
+from builder.formats.qemu import cannot_run, is_registered, registration_hint
 
 log = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from builder.core.text import one_line
 from builder.engines.base import BuildRequest, BuildResult, Clock
 from builder.engines.layered import Stack, history, make_layers
 from builder.engines.prepare import image_of_build
+from builder.formats.layers.build import make_layer
 from builder.image.archive import ArchiveFile, docker_load, inline, layer_file, tar_stream
-from builder.layers.build import make_layer
 from builder.run.docker import docker_client, docker_errors, docker_problem
 from builder.run.process import tail
 

@@ -25,11 +25,11 @@ from builder.core.model import (
 from builder.core.store.records import read_record, write_record
 from builder.core.version import __version__
 from builder.engines.base import BuildRequest, BuildResult, cached_sif
+from builder.formats.layers.build import make_layer
+from builder.formats.layers.cache import FORMAT, layer_record, recorded_layers
+from builder.formats.layers.entry import LinkContext
+from builder.formats.net.mirrors import mirrored_base
 from builder.image.files import system_entries
-from builder.layers.build import make_layer
-from builder.layers.cache import FORMAT, layer_record, recorded_layers
-from builder.layers.entry import LinkContext
-from builder.net.mirrors import mirrored_base
 
 #: Fields of a recipe that set where an image is published, run, built or tested, not what is in it.
 _NOT_CONTENTS = {"source", "root", "registry", "group", "site", "engine", "smoke"}

@@ -14,14 +14,14 @@ from builder.bytecode.layers import bytecode_layers, bytecode_records, in_order,
 from builder.core.model import Image, Layer, LockedBase, SifImage
 from builder.engines.base import BuildRequest, BuildResult, Clock
 from builder.engines.prepare import image_of_build, prepare_inputs, python_record, write_target_sif
+from builder.formats.layers.build import LayersResult, build_layers, make_layer, package_records
+from builder.formats.layers.conda_meta import history_entry
+from builder.formats.layers.entry import Entry
+from builder.formats.layers.libraries import library_record
+from builder.formats.layers.packages import Packages
 from builder.image.config import environment
 from builder.image.files import system_entries, whiteout_entries
 from builder.image.libraries import missing_libraries
-from builder.layers.build import LayersResult, build_layers, make_layer, package_records
-from builder.layers.conda_meta import history_entry
-from builder.layers.entry import Entry
-from builder.layers.libraries import library_record
-from builder.layers.packages import Packages
 from builder.steps.recipe import check_step_architecture, recipe_steps
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Stack:
                 :func:`builder.steps.run.cached_step`.
         """
         # imported here: most targets have no steps
-        from builder.oci.image import image_of
+        from builder.formats.oci.image import image_of
         from builder.steps.changes import compare_layers
         from builder.steps.run import cached_step, run_step
 

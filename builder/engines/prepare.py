@@ -18,11 +18,11 @@ from builder.core.redact import redact
 from builder.core.store.blobs import Store
 from builder.engines.base import BuildRequest, Clock, cached_sif
 from builder.fetch.packages import fetch_for
+from builder.formats.layers.cache import FORMAT, cache_key
+from builder.formats.layers.conda_order import link_order
+from builder.formats.layers.entry import LinkContext
+from builder.formats.layers.packages import Fetch, Packages
 from builder.image.config import make_image
-from builder.layers.cache import FORMAT, cache_key
-from builder.layers.conda_order import link_order
-from builder.layers.entry import LinkContext
-from builder.layers.packages import Fetch, Packages
 from builder.lock.inputs import without_sha256
 from builder.lock.record import lock_date
 
@@ -189,7 +189,7 @@ def _context(request: BuildRequest, packages: list[LockedPackage], fetch: Fetch)
     record = python_record(python, store)
     known = store.read_record(record)
     if known is None:
-        from builder.layers.conda_layout import python_of
+        from builder.formats.layers.conda_layout import python_of
 
         known = python_of(fetch([python])[0])
         store.write_record(record, known)
@@ -229,7 +229,7 @@ def write_target_sif(
     request: BuildRequest, engine: str, image: Image, base: SifImage | None
 ) -> SifImage:
     """Return the SIF of an image, in the cache; ``base``: the SIF below the image's layers."""
-    from builder.sif.write import write_sif
+    from builder.formats.sif.write import write_sif
 
     return write_sif(
         image,

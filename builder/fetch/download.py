@@ -1,6 +1,6 @@
 """Downloads one package from one URL: the requests, and the pauses between them.
 
-:mod:`builder.net.download` resumes the partial file.
+:mod:`builder.formats.net.download` resumes the partial file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from builder.core.parallel import Stopped
 from builder.core.progress import Reporter
 from builder.core.store.files import require_space
 from builder.fetch.failure import NotAvailable
-from builder.net.download import PartialFile, WrongRange, body_from, range_header, resume
+from builder.formats.net.download import PartialFile, WrongRange, body_from, range_header, resume
 
 #: Failed attempts in a row for one URL that add no bytes, before the next place is tried.
 TRIES = 4

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from builder.core.errors import FetchError
 from builder.core.model import FIND_LINKS, WHEELS, LockedPackage
 from builder.core.redact import redact
-from builder.net.urlvariables import UrlVariables, variables_in
+from builder.formats.net.urlvariables import UrlVariables, variables_in
 
 _MIRRORS = "BUILDER_MIRRORS='FROM=TO'"
 

@@ -23,15 +23,15 @@ from builder.core.workspace import Workspace
 from builder.fetch.failure import NotAvailable, first_line, not_found
 from builder.fetch.places import LocalFile, Places, Url
 from builder.fetch.verify import Verifier
+from builder.formats.net.urlvariables import NO_VARIABLES, UrlVariables
 from builder.lock.environment import find_links
 from builder.lock.urls import url_variables
-from builder.net.urlvariables import NO_VARIABLES, UrlVariables
 
 if TYPE_CHECKING:  # httpx is slow to import, and not needed if all packages are on this machine
     import httpx
 
     from builder.fetch.download import Downloader
-    from builder.net.download import PartialFile
+    from builder.formats.net.download import PartialFile
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class _Fetcher:
         if not packages:
             return []
         from builder.fetch.download import TASK, Downloader
-        from builder.net.http import make_client
+        from builder.formats.net.http import make_client
 
         with working(self._work.reporter, TASK), make_client(_JOBS) as client:
             downloader = Downloader(client, len(packages), self._work.reporter, self._stop)

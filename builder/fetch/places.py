@@ -21,9 +21,9 @@ from builder.core.model import BASE_PYTHON, FIND_LINKS, WHEELS, LockedPackage
 from builder.core.redact import redact
 from builder.core.settings import Settings
 from builder.core.store.folders import CacheFolders
-from builder.net.findlinks import FindLinks, as_path
-from builder.net.mirrors import mirrors_of
-from builder.net.urlvariables import UrlVariables
+from builder.formats.net.findlinks import FindLinks, as_path
+from builder.formats.net.mirrors import mirrors_of
+from builder.formats.net.urlvariables import UrlVariables
 
 if TYPE_CHECKING:
     import httpx

@@ -16,10 +16,10 @@ from builder.core.errors import ImageError
 from builder.core.model import OCI_LAYER_ZSTD, Image, Layer, canonical_json
 from builder.core.store.durable import durable_file
 from builder.core.store.files import CHUNK, OUTPUT_HINT, space_errors
-from builder.layers.entry import Entry
-from builder.layers.tar import END, header, padding
-from builder.oci.manifest import require_layers
-from builder.trees.inflate import inflate
+from builder.formats.layers.entry import Entry
+from builder.formats.layers.tar import END, header, padding
+from builder.formats.oci.manifest import require_layers
+from builder.formats.trees.inflate import inflate
 
 if TYPE_CHECKING:
     import docker

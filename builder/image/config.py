@@ -30,10 +30,10 @@ from builder.core.model import (
     canonical_json,
 )
 from builder.core.redact import redact
+from builder.formats.oci.config import DEFAULT_PATH, config_environment
+from builder.formats.oci.image import manifest_of
+from builder.formats.oci.reference import Reference
 from builder.image.files import ENTRYPOINT
-from builder.oci.config import DEFAULT_PATH, config_environment
-from builder.oci.image import manifest_of
-from builder.oci.reference import Reference
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from builder.bases.resolve import open_base, resolve_base
 from builder.core.errors import UsageError
 from builder.core.model import OCI_MANIFEST, Compression, Descriptor, Image, SifImage
 from builder.core.workspace import Workspace
-from builder.oci.layout import read_layout
-from builder.oci.manifest import parse_manifest
-from builder.sif.plain import write_plain
-from builder.sif.read import open_sif
-from builder.sif.write import write_sif
+from builder.formats.oci.layout import read_layout
+from builder.formats.oci.manifest import parse_manifest
+from builder.formats.sif.plain import write_plain
+from builder.formats.sif.read import open_sif
+from builder.formats.sif.write import write_sif
 
 KINDS = ("oci", "docker-archive", "docker", "sif", "squashfs")
 #: How the names of plain squashfs images end.

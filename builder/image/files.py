@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from builder.config.recipe import Recipe
 from builder.core.redact import redact
+from builder.formats.layers.entry import Entry, LinkContext
 from builder.image.recipe_files import recipe_entries
 from builder.image.smoke_program import smoke_program
-from builder.layers.entry import Entry, LinkContext
 
 #: Folder of builder's own files in an image.
 HOME = "/opt/builder"

@@ -9,7 +9,7 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from builder.config.recipe import Recipe
-from builder.trees.ignore import IGNORE_FILE, Ignore, plain_path
+from builder.formats.trees.ignore import IGNORE_FILE, Ignore, plain_path
 
 #: Files that usually hold passwords, tokens or private keys, as gitignore patterns.
 _SECRETS = """

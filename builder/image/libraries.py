@@ -31,9 +31,9 @@ from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.store.records import read_record, write_record
 from builder.core.workspace import Workspace
-from builder.layers.cache import cache_key
-from builder.layers.libraries import Libraries, is_library, recorded_libraries
-from builder.layers.packages import Packages
+from builder.formats.layers.cache import cache_key
+from builder.formats.layers.libraries import Libraries, is_library, recorded_libraries
+from builder.formats.layers.packages import Packages
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ def base_libraries(base: BaseImage, store: Store, paths: Iterable[str] = ()) -> 
     if known is None:
         # imported here: a build with nothing changed reads no base
         from builder.bases.sif import base_sources
-        from builder.trees.merge import Merge
+        from builder.formats.trees.merge import Merge
 
         paths = paths or (member.path for member, _ in Merge(base_sources(base, store)))
         known = sorted(filter(is_library, paths))

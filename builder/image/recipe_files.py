@@ -14,8 +14,8 @@ from builder.config.recipe import Files, Recipe
 from builder.config.yamlfile import place_of
 from builder.core.errors import ConfigError
 from builder.core.store.unchanged import look
-from builder.layers.entry import Entry, Range
-from builder.trees.inside import is_inside
+from builder.formats.layers.entry import Entry, Range
+from builder.formats.trees.inside import is_inside
 
 if TYPE_CHECKING:
     from builder.image.ignore import FilesIgnore

@@ -13,7 +13,7 @@ from builder.config.recipe import Recipe
 from builder.core.errors import BuilderError, ImageError, UsageError
 from builder.core.model import Image, SifImage
 from builder.core.store.files import sha256_file
-from builder.oci.reference import is_digest
+from builder.formats.oci.reference import is_digest
 from builder.project import Project, StoredImage
 from builder.publishing.pull import pinned_reference
 from builder.run.podman import PodmanStorage, migrated_ids

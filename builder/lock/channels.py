@@ -15,11 +15,11 @@ from builder.core.parallel import in_parallel
 from builder.core.redact import redact
 from builder.core.settings import Settings
 from builder.core.store.folders import CacheFolders
+from builder.formats.net.mirrors import mirrored_url
+from builder.formats.net.urlvariables import expanded
 from builder.lock.condaspec import split_channel
 from builder.lock.inputs import channels
 from builder.lock.request import SolveRequest
-from builder.net.mirrors import mirrored_url
-from builder.net.urlvariables import expanded
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ def _problem(channel: SolverChannel, request: SolveRequest) -> str:
     if settings.offline:
         is_cached = asyncio.run(_is_cached(channel, platform, settings))
         return "" if is_cached else "offline, and the channel is not in the cache"
-    from builder.net.http import probe  # httpx is slow to import
+    from builder.formats.net.http import probe  # httpx is slow to import
 
     problem = ""
     for file in ("noarch/repodata.json", f"{platform}/repodata.json", "noarch/repodata.json.zst"):

@@ -10,6 +10,7 @@ from typing import Any
 from builder.core.errors import BuilderError, ConfigError, FetchError, SolveError
 from builder.core.model import LockedPackage
 from builder.core.redact import redact
+from builder.formats.net.mirrors import moved
 from builder.lock.channels import SolverChannel, gateway, meant, reachable_channels
 from builder.lock.condaspec import parsed_spec, split_channel
 from builder.lock.hints import conda_hint, line_of_missing
@@ -17,7 +18,6 @@ from builder.lock.inputs import virtual_packages
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment
 from builder.lock.urls import public, unexpanded
-from builder.net.mirrors import moved
 
 _TIME_LIMIT = timedelta(minutes=10)
 

@@ -24,6 +24,7 @@ from builder.core.progress import working
 from builder.core.redact import redact
 from builder.core.settings import Settings
 from builder.core.store.leftovers import temporary_folder
+from builder.formats.net.mirrors import moved, public_url
 from builder.lock.channels import SolverChannel, reachable_channels
 from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock
@@ -34,7 +35,6 @@ from builder.lock.request import LockRequest, SolveRequest
 from builder.lock.solve import finish_lock, request_for_solver
 from builder.lock.tool import run_tool
 from builder.lock.urls import public
-from builder.net.mirrors import moved, public_url
 
 #: Programs that solve for conda-lock, the fastest first, and the variables that name one.
 PROGRAMS = ("micromamba", "mamba", "conda")

@@ -21,11 +21,11 @@ from builder.config.yamlfile import Key, YamlFile, parse_yaml, read_text
 from builder.core.errors import ConfigError
 from builder.core.redact import redact
 from builder.core.settings import expand_home
+from builder.formats.net.urlvariables import UrlVariables
 from builder.lock.condaspec import conda_spec_hint, conda_spec_name
 from builder.lock.othertools import other_file
 from builder.lock.pipsection import PipSection, plain_value
 from builder.lock.spec import Environment, Spec
-from builder.net.urlvariables import UrlVariables
 
 #: Characters of a line with a comment. conda-lock's pattern of selectors needs quadratic time.
 MAX_LINE = 2000

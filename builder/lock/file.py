@@ -28,11 +28,11 @@ from builder.core.model import MAIN, Lock, LockedPackage
 from builder.core.redact import redact
 from builder.core.settings import seconds_of
 from builder.core.store.files import write_atomic
+from builder.formats.net.urlvariables import variables_in
+from builder.formats.oci.digest import sha256
 from builder.lock.othertools import TOOLS, other_file
 from builder.lock.record import TIME, RecordError, custom_metadata, read_custom
 from builder.lock.sourcerecords import TEXT, with_sources
-from builder.net.urlvariables import variables_in
-from builder.oci.digest import sha256
 
 log = logging.getLogger(__name__)
 

@@ -24,6 +24,8 @@ from packaging.utils import canonicalize_name
 from builder.core.errors import LockError, UsageError
 from builder.core.model import Lock, LockedPackage, LockRecord
 from builder.core.redact import redact
+from builder.formats.net.mirrors import public_url
+from builder.formats.trees.inside import wider_project
 from builder.lock.basepython import refuse_conda_packages
 from builder.lock.environment import recipe_environment
 from builder.lock.formats import ForeignLock, LockTarget, foreign_python, read_foreign
@@ -45,8 +47,6 @@ from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.sourcesolve import missing_requirements, wheel_package
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.urls import url_variables
-from builder.net.mirrors import public_url
-from builder.trees.inside import wider_project
 
 _CONTROL = re.compile(r"[\x00-\x1f]")
 #: Minor versions of Python 3 that a lock may be for.

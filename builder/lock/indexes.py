@@ -15,10 +15,10 @@ from builder.core.errors import ConfigError, FetchError
 from builder.core.parallel import in_parallel
 from builder.core.redact import redact
 from builder.core.settings import expand_home
+from builder.formats.net.mirrors import mirrored_url, public_url
+from builder.formats.net.pipconfig import PYPI, PipConfiguration, pip_configuration
+from builder.formats.net.urlvariables import expanded
 from builder.lock.request import SolveRequest
-from builder.net.mirrors import mirrored_url, public_url
-from builder.net.pipconfig import PYPI, PipConfiguration, pip_configuration
-from builder.net.urlvariables import expanded
 
 #: Packages that only builds for CUDA need. Some for CPUs need nvidia-ml-py and nvidia-nccl.
 _NEEDS_CUDA = re.compile(r"cuda-toolkit|nvidia-(cublas|cuda-runtime|cudnn)(-cu\d+)?")
@@ -142,7 +142,7 @@ def probe_indexes(request: SolveRequest, urls: Sequence[str]) -> dict[str, str]:
     expanded_urls = [expanded(url, str(request.environment.path)) for url in on_web]
     if not on_web or request.settings.offline:
         return {}
-    from builder.net.http import probe  # httpx is slow to import
+    from builder.formats.net.http import probe  # httpx is slow to import
 
     # some indexes refuse HEAD: HTTP 4xx will do
     found = in_parallel(lambda url: probe(url, refused=500), expanded_urls, len(on_web))

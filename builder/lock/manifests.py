@@ -29,10 +29,10 @@ from packaging.utils import canonicalize_name
 from builder.config.merge import choices
 from builder.core.errors import ConfigError
 from builder.core.model import MAIN
+from builder.formats.net.pipconfig import PYPI
 from builder.lock.pipsection import PipSection, plain_value
 from builder.lock.spec import Environment, Spec
 from builder.lock.tomlfile import TomlFile, items, load_toml, strings, table
-from builder.net.pipconfig import PYPI
 
 #: The channel of files that name none.
 CHANNEL = "conda-forge"

@@ -91,7 +91,7 @@ def _download() -> Mapping[str, str] | None:
     """Return the mapping; None if it is not available or not as expected."""
     import httpx
 
-    from builder.net.http import tls_context
+    from builder.formats.net.http import tls_context
 
     try:
         limits = httpx.Timeout(15, connect=3)

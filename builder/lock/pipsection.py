@@ -16,9 +16,9 @@ from builder.config.fields import line
 from builder.config.yamlfile import read_text
 from builder.core.errors import ConfigError
 from builder.core.redact import redact
+from builder.formats.trees.inside import check_inside
 from builder.lock.sourcespec import SpecContext, names_source, read_location, read_named
 from builder.lock.spec import Environment, SourceSpec, Spec
-from builder.trees.inside import check_inside
 
 #: Files that one environment file may name with ``-r`` and ``-c``, repetitions counted.
 MAX_FILES = 100

@@ -15,16 +15,16 @@ from packaging.version import Version
 
 from builder.core.errors import FetchError
 from builder.core.redact import redact
+from builder.formats.net.findlinks import as_path
+from builder.formats.net.http import make_client, why_unreachable
+from builder.formats.net.mirrors import public_url
+from builder.formats.net.simpleindex import read_page
+from builder.formats.net.urlvariables import expanded
 from builder.lock.indexes import Indexes
 from builder.lock.request import SolveRequest
 from builder.lock.spec import SourceSpec
 from builder.lock.urls import public, unexpanded
 from builder.lock.wheels import tags_of, target_tags
-from builder.net.findlinks import as_path
-from builder.net.http import make_client, why_unreachable
-from builder.net.mirrors import public_url
-from builder.net.simpleindex import read_page
-from builder.net.urlvariables import expanded
 
 
 def find_sdists(

@@ -12,9 +12,9 @@ from urllib.parse import unquote
 from builder.config.recipe import Recipe
 from builder.core.errors import SolveError
 from builder.core.redact import redact
+from builder.formats.net.pipconfig import pip_configuration
+from builder.formats.net.urlvariables import UrlVariables, variables_in
 from builder.lock.environment import recipe_environment
-from builder.net.pipconfig import pip_configuration
-from builder.net.urlvariables import UrlVariables, variables_in
 
 
 def url_variables(recipe: Recipe) -> UrlVariables:

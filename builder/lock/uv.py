@@ -16,14 +16,14 @@ from builder.core.errors import BuilderError, FetchError, SolveError
 from builder.core.markers import ARCHITECTURES
 from builder.core.redact import redact
 from builder.core.store.folders import CacheFolders
+from builder.formats.net.pipconfig import pip_configuration
+from builder.formats.net.urlvariables import is_own
 from builder.lock.hints import pip_hint
 from builder.lock.indexes import Indexes
 from builder.lock.request import SolveRequest
 from builder.lock.tool import run_tool
 from builder.lock.urls import unexpanded
 from builder.lock.wheels import glibc_minor
-from builder.net.pipconfig import pip_configuration
-from builder.net.urlvariables import is_own
 
 log = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ from builder.config.recipe import Recipe
 from builder.core.errors import ConfigError, SolveError
 from builder.core.markers import ARCHITECTURES
 from builder.core.model import FIND_LINKS, LockedPackage
+from builder.formats.net.mirrors import public_url
 from builder.lock.inputs import virtual_packages
 from builder.lock.request import SolveRequest
 from builder.lock.urls import filename_of, public, unexpanded
-from builder.net.mirrors import public_url
 
 #: A wheel of a ``pylock.toml`` or ``uv.lock``.
 WheelFile = Mapping[str, Any]

@@ -13,14 +13,14 @@ from builder.core.model import canonical_json
 from builder.core.redact import redact
 from builder.core.version import __version__
 from builder.engines.base import BuildResult
+from builder.formats.registry.errors import ArtifactRefused
+from builder.formats.registry.referrers import CREATED, Artifact, AttachedFile
 from builder.project import Project
 from builder.publishing.destination import PublishedContent
 from builder.publishing.release import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
 from builder.publishing.reuse import layer_artifacts
 from builder.publishing.sbom import image_sbom
 from builder.publishing.testers import Release
-from builder.registry.errors import ArtifactRefused
-from builder.registry.referrers import CREATED, Artifact, AttachedFile
 
 _BUILD_TYPE = "urn:builder:build:v1"
 _BUILDER_ID = "urn:builder:local"

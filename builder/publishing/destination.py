@@ -24,9 +24,9 @@ from builder.core.settings import Settings, expand_home
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.core.workspace import Workspace
-from builder.oci.documents import read_file
-from builder.oci.image import image_blobs
-from builder.oci.layout import (
+from builder.formats.oci.documents import read_file
+from builder.formats.oci.image import image_blobs
+from builder.formats.oci.layout import (
     blob_path,
     move_layout_tag,
     read_blob,
@@ -34,15 +34,15 @@ from builder.oci.layout import (
     read_layout,
     write_layout,
 )
-from builder.oci.manifest import tag_of
-from builder.oci.reference import TAG_RULE, Reference, is_tag
-from builder.registry.client import RegistryClient
-from builder.registry.credentials import environment_credentials
-from builder.registry.manifests import ANY, TagMove
-from builder.registry.oras import copy_sif, is_sif, pull_sif
-from builder.registry.pull import fetch_layers, pull_image
-from builder.registry.push import CHECKS, TRANSFERS, KnownBlobs, PushReport, push_image
-from builder.registry.referrers import (
+from builder.formats.oci.manifest import tag_of
+from builder.formats.oci.reference import TAG_RULE, Reference, is_tag
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.credentials import environment_credentials
+from builder.formats.registry.manifests import ANY, TagMove
+from builder.formats.registry.oras import copy_sif, is_sif, pull_sif
+from builder.formats.registry.pull import fetch_layers, pull_image
+from builder.formats.registry.push import CHECKS, TRANSFERS, KnownBlobs, PushReport, push_image
+from builder.formats.registry.referrers import (
     Artifact,
     Attached,
     attach,

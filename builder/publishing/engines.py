@@ -18,7 +18,7 @@ from builder.core.progress import working
 from builder.core.settings import Settings
 from builder.core.store.files import space_errors, write_atomic
 from builder.core.workspace import Workspace
-from builder.oci.manifest import parse_manifest
+from builder.formats.oci.manifest import parse_manifest
 from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.pull import Pulled, PulledTarget, reference_of, resolve_published
 from builder.run.podman import migrated_ids

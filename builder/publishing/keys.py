@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from builder.core.errors import ConfigError
-from builder.oci.digest import sha256
+from builder.formats.oci.digest import sha256
 
 _SCHEME = ec.ECDSA(hashes.SHA256())
 #: In bytes: a key in PEM format has less than 1 KiB.

@@ -15,8 +15,9 @@ from builder.config.recipe import Recipe
 from builder.core.errors import ImageError, SmokeError, UsageError, VerifyError
 from builder.core.model import Descriptor, Image
 from builder.core.progress import Reporter
-from builder.oci.documents import load_json
-from builder.oci.image import image_blobs
+from builder.formats.oci.documents import load_json
+from builder.formats.oci.image import image_blobs
+from builder.formats.registry.answer import MAX_SMALL_BLOB
 from builder.publishing.destination import PublishDestination
 from builder.publishing.keys import SigningKey
 from builder.publishing.published import described_image
@@ -30,7 +31,6 @@ from builder.publishing.release import (
 from builder.publishing.seal import Seal, Signer
 from builder.publishing.tags import CANDIDATE, TagDigests, TagPlan, check_tags, move_tags
 from builder.publishing.verify import check_report, signed_releases
-from builder.registry.answer import MAX_SMALL_BLOB
 from builder.smoke.values import mapping
 
 _GO_BACK = "name the image to go back to: --back-to TAG"

@@ -24,6 +24,7 @@ from builder.core.errors import UsageError
 from builder.core.model import Image
 from builder.core.stages import BuildOptions
 from builder.engines.base import BuildResult
+from builder.formats.registry.push import KnownBlobs, PushReport
 from builder.lock.inputs import require_sha256
 from builder.project import Project
 from builder.publishing import testers
@@ -41,7 +42,6 @@ from builder.publishing.seal import Seal, Signer
 from builder.publishing.smoke_record import known_verdict
 from builder.publishing.tags import TagDigests, TagPlan, check_tags, move_tags
 from builder.publishing.verify import Trust
-from builder.registry.push import KnownBlobs, PushReport
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.values import mapping
 

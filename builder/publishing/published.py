@@ -14,9 +14,10 @@ from pathlib import Path
 from builder.core.errors import LockError
 from builder.core.model import Descriptor, Image, Layer, Lock
 from builder.core.workspace import Workspace
-from builder.layers.grouping import BYTECODE_TITLE, content_of
+from builder.formats.layers.grouping import BYTECODE_TITLE, content_of
+from builder.formats.oci.manifest import parse_manifest, read_image
+from builder.formats.registry.oras import TITLE, sif_layer
 from builder.lock.file import parse_lock
-from builder.oci.manifest import parse_manifest, read_image
 from builder.project import Project
 from builder.publishing.destination import PublishDestination, destination_text, open_destination
 from builder.publishing.pull import (
@@ -27,7 +28,6 @@ from builder.publishing.pull import (
     split_image,
 )
 from builder.publishing.release import LOCK
-from builder.registry.oras import TITLE, sif_layer
 
 #: ``TARGET:TAG`` and ``TARGET@DIGEST``.
 _OF_TARGET = re.compile(r"([a-z0-9][a-z0-9._-]*)([:@][\w.:-]+)")
@@ -109,7 +109,8 @@ def read_published(origin: PublishDestination, tag: str) -> Image:
 def described_image(
     manifest: bytes, descriptor: Descriptor, read: Callable[[Descriptor], bytes], where: str
 ) -> Image:
-    """Return the image or the artifact of a SIF, see :func:`builder.oci.manifest.read_image`."""
+    """Return the image or the artifact of a SIF, see
+    :func:`builder.formats.oci.manifest.read_image`."""
     sif = sif_layer(manifest, descriptor, where)
     if sif is None:
         return read_image(manifest, descriptor, read, where)

@@ -22,14 +22,14 @@ from builder.core.model import Descriptor, Image, SifImage
 from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.oci.config import host_architecture
-from builder.oci.layout import list_tags, read_layout, tag_annotations, write_layout
-from builder.oci.manifest import through_indexes
-from builder.oci.reference import Reference, is_digest, is_tag
+from builder.formats.oci.config import host_architecture
+from builder.formats.oci.layout import list_tags, read_layout, tag_annotations, write_layout
+from builder.formats.oci.manifest import through_indexes
+from builder.formats.oci.reference import Reference, is_digest, is_tag
+from builder.formats.registry.oras import sif_layer
+from builder.formats.registry.referrers import Attached
 from builder.project import PULLED_FROM
 from builder.publishing.destination import PublishDestination, open_destination, verify_layers
-from builder.registry.oras import sif_layer
-from builder.registry.referrers import Attached
 from builder.site.images import image_reference
 from builder.site.pulled import forget_pull
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from builder.core.model import Image
 from builder.core.store.folders import CacheFolders
 from builder.core.store.records import read_record, write_record
-from builder.oci.image import image_blobs
+from builder.formats.oci.image import image_blobs
+from builder.formats.registry.push import PushReport
 from builder.publishing.destination import PublishedContent
-from builder.registry.push import PushReport
 
 log = logging.getLogger(__name__)
 

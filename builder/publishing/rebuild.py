@@ -29,9 +29,9 @@ from builder.core.version import __version__
 from builder.core.workspace import Workspace
 from builder.engines.dispatch import find_engine, run_engine
 from builder.engines.layered import FILES_TITLE
+from builder.formats.oci.digest import sha256
 from builder.lock.environment import recipe_environment
 from builder.lock.urls import recipe_urls
-from builder.oci.digest import sha256
 from builder.project import Project
 from builder.publishing.published import described_image, layers_by_name
 from builder.publishing.testers import Release

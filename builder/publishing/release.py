@@ -20,9 +20,9 @@ from pydantic import (
 )
 
 from builder.core.model import canonical_json
-from builder.oci.reference import is_digest, is_tag
+from builder.formats.oci.reference import is_digest, is_tag
+from builder.formats.registry.referrers import CREATED, Artifact, Attached, AttachedFile
 from builder.publishing.destination import PublishDestination
-from builder.registry.referrers import CREATED, Artifact, Attached, AttachedFile
 
 #: Types of attached artifacts (``artifactType``), and media types of the files in them.
 SMOKE_REPORT = "application/vnd.builder.smoke-report.v1+json"

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from builder.core.model import Image
+from builder.formats.oci.image import image_blobs
 from builder.lock.changes import LockChanges, compare_locks
-from builder.oci.image import image_blobs
 from builder.publishing.published import PublishedImage, layers_by_name
 from builder.publishing.release import SMOKE_REPORT
 from builder.smoke.changes import ReportComparison, compare

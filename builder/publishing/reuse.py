@@ -40,15 +40,15 @@ from builder.core.store.blobs import Reuse, Store
 from builder.core.text import human_bytes, one_line
 from builder.core.workspace import Workspace
 from builder.engines.base import BuildResult
-from builder.layers.entry import Kind
-from builder.oci.shapes import BlobShape
+from builder.formats.layers.entry import Kind
+from builder.formats.oci.shapes import BlobShape
+from builder.formats.registry.referrers import Artifact, AttachedFile
 from builder.publishing.destination import RegistryDestination, open_destination
 from builder.publishing.published import read_published
 from builder.publishing.pull import is_reference, split_image
 from builder.publishing.release import COMPILER, LAYERS, Digest
 from builder.publishing.tags import TagPlan
 from builder.publishing.verify import Subject, Trust, read_document, verify
-from builder.registry.referrers import Artifact, AttachedFile
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class _Strict(BaseModel):
 
 
 class _LayerRecord(_Strict):
-    """See :func:`builder.layers.cache.layer_record`."""
+    """See :func:`builder.formats.layers.cache.layer_record`."""
 
     descriptor: BlobShape
     diff_id: Digest
@@ -87,7 +87,7 @@ class _ModulesRecord(_Strict):
     files: list[tuple[str, int, int, str]]
 
 
-#: See :func:`builder.layers.cache.write_index`.
+#: See :func:`builder.formats.layers.cache.write_index`.
 _Index = tuple[list[tuple[str, Kind, int, str]], list[str], list[str], int, list[str]]
 
 

@@ -29,7 +29,7 @@ from builder.core.redact import redact
 from builder.core.version import __version__
 from builder.core.workspace import Workspace
 from builder.engines.base import BuildResult
-from builder.layers.cache import licences_record
+from builder.formats.layers.cache import licences_record
 
 if TYPE_CHECKING:
     from builder.bases.dpkg import BaseSystem, DebianPackage
@@ -62,7 +62,7 @@ def _licences(recipe: Recipe, lock: Lock, work: Workspace) -> Licences:
     missing = [package for package in packages if found[package.key] is None]
     if missing:
         from builder.fetch.packages import fetch_for
-        from builder.layers.licences import declared_licences
+        from builder.formats.layers.licences import declared_licences
 
         archives = fetch_for(recipe, missing, work)
 

@@ -13,13 +13,13 @@ from builder.config.policy import POLICY_FILE, Policy
 from builder.core.errors import UsageError
 from builder.core.model import Image
 from builder.core.version import __version__
+from builder.formats.registry.errors import ArtifactRefused
 from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.keys import SigningKey
 from builder.publishing.release import SIGNED_RELEASE, Action, ReleaseRecord
 from builder.publishing.signatures import add_signature
 from builder.publishing.tags import TagDigests, TagPlan
 from builder.publishing.verify import Subject, Trust, signed_releases, verify
-from builder.registry.errors import ArtifactRefused
 
 log = logging.getLogger(__name__)
 

@@ -18,12 +18,12 @@ from typing import Any
 
 from builder.core.errors import BuilderError, RegistryError
 from builder.core.model import OCI_MANIFEST, Descriptor, canonical_json
-from builder.oci.documents import load_json
-from builder.oci.manifest import parse_manifest
-from builder.oci.reference import Reference
+from builder.formats.oci.documents import load_json
+from builder.formats.oci.manifest import parse_manifest
+from builder.formats.oci.reference import Reference
+from builder.formats.registry.source import bytes_source
 from builder.publishing.destination import RegistryDestination
 from builder.publishing.keys import PublicKey, SigningKey
-from builder.registry.source import bytes_source
 
 PAYLOAD = "application/vnd.dev.cosign.simplesigning.v1+json"
 SIGNATURE = "dev.cosignproject.cosign/signature"

@@ -27,11 +27,11 @@ from builder.core.model import Descriptor, Image
 from builder.core.parallel import in_parallel
 from builder.core.progress import QUIET, Reporter
 from builder.core.settings import DEFAULT_EPOCH
-from builder.oci.manifest import INDEXES
-from builder.oci.reference import TAG_RULE, is_tag
+from builder.formats.oci.manifest import INDEXES
+from builder.formats.oci.reference import TAG_RULE, is_tag
+from builder.formats.registry.push import CHECKS
+from builder.formats.registry.referrers import CREATED
 from builder.publishing.destination import PublishedTags
-from builder.registry.push import CHECKS
-from builder.registry.referrers import CREATED
 
 log = logging.getLogger(__name__)
 

@@ -18,12 +18,12 @@ from typing import Any, Literal
 from builder.core.errors import SmokeError, SmokeNotRun, UsageError
 from builder.core.model import Image
 from builder.engines.base import BuildResult
+from builder.formats.registry.oras import sif_artifact
+from builder.formats.registry.pull import fetch_layers
 from builder.project import Project
 from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.smoke_record import PASSED, smoke_and_record
 from builder.publishing.tags import TagDigests, TagPlan
-from builder.registry.oras import sif_artifact
-from builder.registry.pull import fetch_layers
 from builder.smoke.options import SlurmOptions, SmokeOptions
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Release:
 
         Raises:
             RegistryError, HashMismatch, SpaceError: see
-                :func:`builder.registry.pull.fetch_layers`.
+                :func:`builder.formats.registry.pull.fetch_layers`.
         """
         if not isinstance(self.result.artifact, Image):
             return self

@@ -25,8 +25,10 @@ from builder.config.policy import Attestation, Policy, find_policy
 from builder.core.errors import BuilderError, ImageError, RegistryError, VerifyError
 from builder.core.model import Image
 from builder.core.store.records import read_record, write_record
-from builder.oci.documents import load_json
-from builder.oci.reference import is_tag
+from builder.formats.oci.documents import load_json
+from builder.formats.oci.reference import is_tag
+from builder.formats.registry.answer import MAX_SMALL_BLOB
+from builder.formats.registry.oras import is_sif
 from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.keys import PublicKey
 from builder.publishing.release import (
@@ -38,8 +40,6 @@ from builder.publishing.release import (
 )
 from builder.publishing.signatures import read_signatures
 from builder.publishing.smoke_record import PASSED
-from builder.registry.answer import MAX_SMALL_BLOB
-from builder.registry.oras import is_sif
 from builder.smoke.values import mapping, mappings
 
 log = logging.getLogger(__name__)

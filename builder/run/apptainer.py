@@ -16,13 +16,13 @@ from pathlib import Path
 from builder.config.recipe import GpuVendor
 from builder.core.errors import RunnerError
 from builder.core.model import Image, SifImage
+from builder.formats.sif.singularity import NOT_MOUNTED
 from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices
 from builder.run.identity import Identity, container_root
 from builder.run.process import Completed, execute, reason
 from builder.run.rootfs import cached_rootfs
-from builder.sif.singularity import NOT_MOUNTED
 
 _NOT_INSTALLED = "neither apptainer nor singularity is installed"
 _FLAT_HINT = (

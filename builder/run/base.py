@@ -13,10 +13,10 @@ from builder.config.recipe import GpuVendor
 from builder.core.errors import RunnerError
 from builder.core.model import Image, SifImage
 from builder.core.workspace import Workspace
-from builder.oci.config import config_environment, host_architecture
-from builder.qemu import cannot_run, is_registered, registration_hint
+from builder.formats.oci.config import config_environment, host_architecture
+from builder.formats.qemu import cannot_run, is_registered, registration_hint
+from builder.formats.sif.read import read_sif
 from builder.run.process import Completed
-from builder.sif.read import read_sif
 
 #: Size of /dev/shm in docker and podman containers, whose default of 64 MB is too small for data
 #: loaders. Memory is used only for what is written there.

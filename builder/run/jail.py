@@ -281,7 +281,7 @@ def register_interpreter(line: str) -> int | None:
     """Make the kernel run programs of another processor with qemu, in this namespace only.
 
     Args:
-        line: the registration, see builder/qemu.py; empty: none is necessary.
+        line: the registration, see builder/formats/qemu.py; empty: none is necessary.
 
     Returns:
         An open file that holds the file system of the registration, which no path leads to.

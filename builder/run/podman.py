@@ -21,7 +21,7 @@ from builder.core.store.folders import CacheFolders
 from builder.core.store.temporary import temporary_name
 from builder.core.store.walk import remove_tree
 from builder.core.workspace import Workspace
-from builder.oci.layout import write_layout
+from builder.formats.oci.layout import write_layout
 from builder.run.base import CHANGED_IMAGE, SHM_SIZE, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import gpu_devices

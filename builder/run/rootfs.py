@@ -25,12 +25,12 @@ from builder.core.store.temporary import temporary_beside
 from builder.core.store.unpacked import hold, image_folder, keep_last, layer_folder, open_used
 from builder.core.store.walk import remove_tree
 from builder.core.workspace import Workspace
-from builder.oci.manifest import require_layers
+from builder.formats.oci.manifest import require_layers
+from builder.formats.sif.read import read_sif
+from builder.formats.trees.rootfs import unpack_layer, unpacked_size, unpacked_source, write_tree
+from builder.formats.trees.sources import Source
 from builder.run.base import image_config
 from builder.run.identity import Identity
-from builder.sif.read import read_sif
-from builder.trees.rootfs import unpack_layer, unpacked_size, unpacked_source, write_tree
-from builder.trees.sources import Source
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from builder.core.model import Image, SifImage
 from builder.core.store.temporary import temporary_name
-from builder.oci.reference import local_name
+from builder.formats.oci.reference import local_name
 from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions, require_oci
 from builder.run.leftovers import REPOSITORY, is_left_behind, loaded, remember
 from builder.run.process import Completed

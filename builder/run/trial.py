@@ -15,10 +15,10 @@ from builder.core.errors import BuilderError
 from builder.core.model import Image
 from builder.core.settings import Settings
 from builder.core.workspace import Workspace
-from builder.layers.build import make_layer
-from builder.layers.entry import Entry, Inline
-from builder.oci.config import host_architecture
-from builder.oci.image import image_of
+from builder.formats.layers.build import make_layer
+from builder.formats.layers.entry import Entry, Inline
+from builder.formats.oci.config import host_architecture
+from builder.formats.oci.image import image_of
 from builder.run.base import Runner, RunOptions
 from builder.run.failures import Problem, hint_for
 from builder.run.leftovers import remove_loaded

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from builder.config.recipe import Recipe
 from builder.config.site import Additions, RuntimeKind, Site
 from builder.core.errors import UsageError
-from builder.oci.reference import is_digest
+from builder.formats.oci.reference import is_digest
 from builder.site.arguments import BindMount
 from builder.site.shell import ShellText, join, map_literal
 from builder.site.srun import (

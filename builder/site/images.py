@@ -7,7 +7,7 @@ from pathlib import Path
 
 from builder.config.recipe import Recipe
 from builder.core.errors import RunnerError, UsageError
-from builder.oci.reference import local_name
+from builder.formats.oci.reference import local_name
 from builder.site.shell import expand, join, with_account
 
 

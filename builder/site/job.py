@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from builder.config.site import Launcher
-from builder.oci.reference import local_name
+from builder.formats.oci.reference import local_name
 from builder.site.containers import Invocation
 
 #: A tag of a repository, with the registry's host.

@@ -19,10 +19,10 @@ from builder.core.model import Image, Lock, SifImage
 from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.formats.sif.digests import sif_digest
 from builder.run.base import Mount, RunOptions
 from builder.run.process import Completed
 from builder.run.select import ENGINE_NAMES, find_runner
-from builder.sif.digests import sif_digest
 from builder.smoke.grade import Expected, grade
 from builder.smoke.options import DEFAULTS, SmokeOptions
 from builder.smoke.packages import packages_of_lock

@@ -21,14 +21,14 @@ from builder.core.workspace import Workspace
 from builder.fetch.download import Downloader, open_partial
 from builder.fetch.failure import NotAvailable, first_line
 from builder.fetch.packages import fetch_packages
-from builder.layers.bounds import most_unpacked
-from builder.layers.zips import ZIP_ERRORS
-from builder.net.findlinks import as_path
-from builder.net.http import make_client
-from builder.net.mirrors import mirrors_of
+from builder.formats.layers.bounds import most_unpacked
+from builder.formats.layers.zips import ZIP_ERRORS
+from builder.formats.net.findlinks import as_path
+from builder.formats.net.http import make_client
+from builder.formats.net.mirrors import mirrors_of
+from builder.formats.trees.reader import TarReader
 from builder.sources.bounds import MAX_MEMBERS, MAX_TAR
 from builder.sources.target import Target
-from builder.trees.reader import TarReader
 
 _TASK = "downloading a source"
 #: The first bytes of a gzip file, and of a zip.

@@ -19,9 +19,9 @@ from builder.core.redact import redact, without_userinfo
 from builder.core.settings import Settings
 from builder.core.store.folders import CacheFolders
 from builder.core.workspace import Workspace
+from builder.formats.net.findlinks import as_path
+from builder.formats.net.mirrors import mirrors_of
 from builder.lock.sourcerecords import GIT_HASH
-from builder.net.findlinks import as_path
-from builder.net.mirrors import mirrors_of
 
 _FETCH = ("--quiet", "--no-write-fetch-head", "--force")
 _TAGS = "+refs/tags/*:refs/tags/*"

@@ -19,11 +19,11 @@ from builder.core.store.files import read_foreign
 from builder.core.store.leftovers import temporary_folder
 from builder.core.store.walk import remove_tree
 from builder.core.workspace import Workspace
+from builder.formats.trees.tracked import git_folder
 from builder.lock.sourcerecords import TEXT
 from builder.lock.spec import SourceSpec
 from builder.sources.repository import open_repository
 from builder.sources.tree import SourceTree, url_of
-from builder.trees.tracked import git_folder
 
 _ARCHIVAL = ".git_archival.txt"
 #: Bytes of the files of a repository that name a folder or a reference.

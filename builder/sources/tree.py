@@ -16,17 +16,17 @@ from builder.core.redact import redact, userinfo, without_userinfo
 from builder.core.store.files import space_errors
 from builder.core.store.leftovers import temporary_folder
 from builder.core.workspace import Workspace
+from builder.formats.net.urlvariables import expanded
+from builder.formats.trees.inside import PROJECT_FILES
+from builder.formats.trees.project import project_tree
 from builder.lock.sourcerecords import locked_url
 from builder.lock.sourcespec import is_project
 from builder.lock.spec import SourceSpec
 from builder.lock.urls import filename_of
-from builder.net.urlvariables import expanded
 from builder.sources.archive import check_hash, fetch_archive, unpack_archive
 from builder.sources.objects import Unpacker
 from builder.sources.repository import open_repository
 from builder.sources.target import Target, only_folder
-from builder.trees.inside import PROJECT_FILES
-from builder.trees.project import project_tree
 
 log = logging.getLogger(__name__)
 

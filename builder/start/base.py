@@ -7,8 +7,8 @@ import platform
 from builder.bases.mmdebstrap import mmdebstrap_mode
 from builder.core.errors import ImageError
 from builder.core.settings import Settings
-from builder.net.http import probe
-from builder.net.mirrors import mirrored_base
+from builder.formats.net.http import probe
+from builder.formats.net.mirrors import mirrored_base
 
 #: An image that every machine can download, without a tool and without root.
 DOCKER_BASE = "docker://docker.io/library/debian:bookworm-slim"

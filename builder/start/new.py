@@ -12,6 +12,7 @@ from builder.core.errors import UsageError
 from builder.core.model import MAIN
 from builder.core.settings import Settings
 from builder.core.store.files import write_atomic
+from builder.formats.trees.inside import check_inside, is_inside
 from builder.lock.channels import probe_channels
 from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock
@@ -25,7 +26,6 @@ from builder.start.base import DEBIAN_BASE, can_make_debian, this_platform, usua
 from builder.start.draft import Draft, target_name
 from builder.start.found import Candidate, asks_for, installs_project, own_code
 from builder.start.text import recipe_text
-from builder.trees.inside import check_inside, is_inside
 
 log = logging.getLogger(__name__)
 

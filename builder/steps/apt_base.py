@@ -22,9 +22,15 @@ from builder.core.errors import ImageError, RunnerError
 from builder.core.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json
 from builder.core.redact import redact
 from builder.core.settings import Settings
-from builder.net.apt import apt_sources, parse_os_release, parse_sources, parse_stanza, written
-from builder.net.debarchives import host_mirrors, mirrored_archive, public_archive
-from builder.net.mirrors import mirrored_url, public_url
+from builder.formats.net.apt import (
+    apt_sources,
+    parse_os_release,
+    parse_sources,
+    parse_stanza,
+    written,
+)
+from builder.formats.net.debarchives import host_mirrors, mirrored_archive, public_archive
+from builder.formats.net.mirrors import mirrored_url, public_url
 from builder.run.base import Mount, Runner, RunOptions
 from builder.run.process import tail
 
@@ -129,7 +135,7 @@ class AptNetwork:
     mounts: tuple[Mount, ...]
     settings: Settings
     mirrors: tuple[tuple[str, str], ...]
-    """This machine's, see :func:`builder.net.debarchives.host_mirrors`."""
+    """This machine's, see :func:`builder.formats.net.debarchives.host_mirrors`."""
 
     def public(self, url: str) -> str:
         """Return a package's address in the public archive, without credentials, for the lock."""

@@ -23,9 +23,9 @@ from builder.core.model import Fetched, Layer, OsPackage, canonical_json
 from builder.core.store.leftovers import temporary_folder
 from builder.core.workspace import Workspace
 from builder.fetch.packages import fetch_packages
-from builder.layers.cache import cached_layer, read_layer
-from builder.layers.entry import Entry
-from builder.net.debarchives import host_mirrors, mirrored_archive, snapshot
+from builder.formats.layers.cache import cached_layer, read_layer
+from builder.formats.layers.entry import Entry
+from builder.formats.net.debarchives import host_mirrors, mirrored_archive, snapshot
 from builder.run.base import Mount
 from builder.steps.apt_base import MOUNTED, runnable
 from builder.steps.run import StepRun, run_step

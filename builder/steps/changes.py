@@ -28,9 +28,9 @@ from typing import Literal
 from builder.core.errors import ImageError
 from builder.core.model import Layer
 from builder.core.store.blobs import Store
-from builder.layers.entry import Entry, Range
-from builder.trees.member import Kind, Member
-from builder.trees.sources import layer_source
+from builder.formats.layers.entry import Entry, Range
+from builder.formats.trees.member import Kind, Member
+from builder.formats.trees.sources import layer_source
 
 #: Paths that belong to a container and not to its image, with what is below them.
 LEFT_OUT = frozenset(("dev", "proc", "run", "sys", "tmp", "var/tmp", ".dockerenv")) | frozenset(
@@ -38,7 +38,7 @@ LEFT_OUT = frozenset(("dev", "proc", "run", "sys", "tmp", "var/tmp", ".dockerenv
 )
 _OPAQUE = "user.overlay.opaque"
 _WHITEOUT = ".wh."
-#: What unpacking as an ordinary user changes in a mode, see :mod:`builder.trees.rootfs`.
+#: What unpacking as an ordinary user changes in a mode, see :mod:`builder.formats.trees.rootfs`.
 _SET_IDS, _READABLE, _USABLE = 0o6000, 0o400, 0o700
 _BLOCK = 1 << 20
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.core.errors import RunnerError
-from builder.qemu import emulation
+from builder.formats.qemu import emulation
 
 if TYPE_CHECKING:
     from builder.steps.run import StepRun

@@ -28,10 +28,10 @@ from builder.core.store.files import sha256_file, space_errors
 from builder.core.store.leftovers import temporary_folder
 from builder.core.text import human_bytes, visible
 from builder.core.workspace import Workspace
-from builder.layers.build import make_layer
-from builder.layers.cache import cache_key, cached_layer
-from builder.layers.compress import codec_name
-from builder.layers.entry import Entry
+from builder.formats.layers.build import make_layer
+from builder.formats.layers.cache import cache_key, cached_layer
+from builder.formats.layers.compress import codec_name
+from builder.formats.layers.entry import Entry
 from builder.run.base import CHANGED_IMAGE, ImageConfig, Mount, Runner, RunOptions, require_oci
 from builder.run.identity import container_root
 from builder.run.jail import OVERLAY_ON_DISK

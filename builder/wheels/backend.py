@@ -20,8 +20,8 @@ from packaging.utils import canonicalize_name
 
 from builder.config.safetoml import loads
 from builder.core.errors import WheelError
+from builder.formats.trees.inside import PROJECT_FILES
 from builder.sources.scm import Scm
-from builder.trees.inside import PROJECT_FILES
 
 #: What pip and uv use for a source without a ``[build-system]``.
 _LEGACY = "setuptools.build_meta:__legacy__"

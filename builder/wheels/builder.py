@@ -26,7 +26,8 @@ from builder.core.workspace import Workspace
 from builder.engines.base import BuildRequest
 from builder.engines.layered import Layered
 from builder.fetch.packages import fetch_for
-from builder.layers.cache import cache_key
+from builder.formats.layers.cache import cache_key
+from builder.formats.qemu import emulation
 from builder.lock.environment import recipe_environment
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.solve import Cutoffs
@@ -34,7 +35,6 @@ from builder.lock.sourcerecords import locked_url
 from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import SourceSpec, spec_of
 from builder.lock.uv import uv_program
-from builder.qemu import emulation
 from builder.run.select import ENGINE_NAMES, find_runner
 from builder.sources import SourceTree, open_source
 from builder.sources.scm import describe, write_archival

@@ -13,7 +13,7 @@ from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.core.workspace import Workspace
 from builder.fetch.packages import fetch_for
-from builder.trees.inside import own_path
+from builder.formats.trees.inside import own_path
 
 #: The folder of a project with the wheels that were built for it. Whoever has it need not build them.
 FOLDER = "wheels"

@@ -47,7 +47,7 @@ def changed_folders(recipe: Recipe, lock: Lock, work: Workspace) -> list[LockedP
     """
     found = []
     for package, source in _own(recipe, lock):
-        from builder.trees.project import project_tree  # pathspec is slow to import
+        from builder.formats.trees.project import project_tree  # pathspec is slow to import
 
         folder = recipe.root / source.url
         if not folder.is_dir():

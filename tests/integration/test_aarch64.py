@@ -23,12 +23,12 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.store.files import CHUNK
 from builder.core.workspace import Workspace
-from builder.net.apt import apt_sources
-from builder.oci.image import plain_image
-from builder.oci.layout import read_layout, write_layout
-from builder.qemu import emulation, is_registered
-from builder.sif.read import read_sif
-from builder.trees.merge import Merge
+from builder.formats.net.apt import apt_sources
+from builder.formats.oci.image import plain_image
+from builder.formats.oci.layout import read_layout, write_layout
+from builder.formats.qemu import emulation, is_registered
+from builder.formats.sif.read import read_sif
+from builder.formats.trees.merge import Merge
 from tests.integration.conftest import CLONE, Builder
 from tests.support.debian_channel import make_debian_channel, mirror_line
 from tests.support.parts import need, part_missing

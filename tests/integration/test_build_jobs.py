@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.oci.layout import list_tags
+from builder.formats.oci.layout import list_tags
 from tests.support.parts import wait_for
 from tests.support.project import TinyProject, tiny_channel, tiny_project, whole
 from tests.support.slurm import Slurm

@@ -22,11 +22,11 @@ from rattler import BuildString, GenericVirtualPackage, PackageName, PrefixRecor
 
 from builder.core.errors import FetchError
 from builder.core.model import Fetched, LockedPackage
-from builder.layers.conda import conda_entries, conda_index
-from builder.layers.conda_layout import python_of
-from builder.layers.conda_order import link_order
-from builder.layers.conflicts import resolve_conflicts
-from builder.layers.entry import LinkContext
+from builder.formats.layers.conda import conda_entries, conda_index
+from builder.formats.layers.conda_layout import python_of
+from builder.formats.layers.conda_order import link_order
+from builder.formats.layers.conflicts import resolve_conflicts
+from builder.formats.layers.entry import LinkContext
 from tests.support.channel import index_channel
 from tests.support.condapackage import PLACEHOLDER, Extension, Member, hardlink, pack, symlink, write_tree
 from tests.support.debian_channel import CHANNEL_FOLDER, make_debian_channel

@@ -14,8 +14,8 @@ import pytest
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.net.pipconfig import pip_configuration
-from builder.oci.layout import read_layout
+from builder.formats.net.pipconfig import pip_configuration
+from builder.formats.oci.layout import read_layout
 from builder.run.base import Mount, RunOptions
 from builder.run.select import find_runner
 from tests.integration.conftest import CLONE, Builder, keep_base, runner_environment

@@ -19,9 +19,9 @@ import pytest
 from builder.config.recipe import load_recipe
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
+from builder.formats.oci.reference import Reference
+from builder.formats.registry.client import RegistryClient
 from builder.lock.file import read_lock
-from builder.oci.reference import Reference
-from builder.registry.client import RegistryClient
 from tests.support import parts
 from tests.support.images import push_tagged
 from tests.support.sitemirrors import PYTORCH, Mirrors, make_mirrors, stand_in_base

@@ -18,12 +18,12 @@ from builder.core.model import Compression, Image, Lock, LockedBase
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.formats.layers.build import make_layer
+from builder.formats.layers.entry import Entry, Inline, LinkContext
+from builder.formats.oci.layout import read_layout, write_layout
 from builder.image.archive import docker_load, write_docker_archive
 from builder.image.config import make_image
 from builder.image.files import system_entries, whiteout_entries
-from builder.layers.build import make_layer
-from builder.layers.entry import Entry, Inline, LinkContext
-from builder.oci.layout import read_layout, write_layout
 from tests.integration.conftest import keep_base
 from tests.support import parts
 from tests.support.image_kit import EPOCH, image, layer, member, recipe, settings

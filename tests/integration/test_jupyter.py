@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.trees.ignore import Ignore
+from builder.formats.trees.ignore import Ignore
 from tests.integration.conftest import CLONE, Builder, new_project
 from tests.support.parts import Apptainer, DockerEngine
 from tests.support.programs import run_program

@@ -20,8 +20,8 @@ from builder.core.model import Fetched, LayerOptions
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.layers.build import LayersResult, build_layers, make_layer
-from builder.layers.entry import Deflated, Entry, Inline, LinkContext
+from builder.formats.layers.build import LayersResult, build_layers, make_layer
+from builder.formats.layers.entry import Deflated, Entry, Inline, LinkContext
 from tests.support.packagefiles import files_of
 from tests.support.wheels import fetched
 

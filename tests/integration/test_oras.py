@@ -14,9 +14,9 @@ from builder.core.model import SifImage
 from builder.core.progress import NullReporter
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.oras import SIF_LAYER, pull_sif, sif_artifact, sif_layer
 from builder.publishing.destination import LayoutDestination
-from builder.registry.client import RegistryClient
-from builder.registry.oras import SIF_LAYER, pull_sif, sif_artifact, sif_layer
 from tests.support import parts
 from tests.support.images import push_tagged
 from tests.support.sif import make_sif
@@ -89,8 +89,8 @@ import time
 from pathlib import Path
 from builder.core.model import Descriptor
 from builder.core.progress import NullReporter
-from builder.registry.client import RegistryClient
-from builder.registry.oras import pull_sif
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.oras import pull_sif
 from builder.core.store.blobs import Store
 class Slow(NullReporter):
     seen = 0

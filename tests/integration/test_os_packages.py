@@ -18,8 +18,8 @@ from builder.core.model import OCI_MANIFEST, Descriptor, Image, SifImage, canoni
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.formats.oci.layout import read_layout, write_layout
 from builder.lock.file import read_lock
-from builder.oci.layout import read_layout, write_layout
 from builder.run.base import RunOptions
 from builder.run.select import find_runner
 from tests.integration.conftest import runner_environment

@@ -15,7 +15,7 @@ from builder.core.errors import BuilderError
 from builder.core.model import Image
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
-from builder.oci.layout import list_tags, read_layout, write_layout
+from builder.formats.oci.layout import list_tags, read_layout, write_layout
 from tests.support.disk import PowerDisk, power_disk
 from tests.support.image_kit import image, layer, member
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from builder.core.store.blobs import Store
-from builder.registry.client import RegistryClient
-from builder.registry.pull import pull_image
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.pull import pull_image
 from tests.support import parts
 from tests.support.channel import Server, index_channel, make_package, serve
 from tests.support.machine import Machine, RequestLog

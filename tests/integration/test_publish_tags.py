@@ -17,11 +17,11 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.engines.base import BuildResult
+from builder.formats.registry.client import RegistryClient
 from builder.project import Project
 from builder.publishing.destination import RegistryDestination
 from builder.publishing.publish import Published, PublishOptions, publish
 from builder.publishing.smoke_record import SmokeRecord
-from builder.registry.client import RegistryClient
 from tests.support.images import make_layer, make_test_image, record_contents
 from tests.support.parts import Registry
 

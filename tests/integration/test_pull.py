@@ -17,7 +17,7 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.core.workspace import Workspace
-from builder.oci.layout import write_layout
+from builder.formats.oci.layout import write_layout
 from builder.publishing.pull import find_attached
 from builder.publishing.release import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
 from tests.support import parts

@@ -16,11 +16,11 @@ from builder.core.model import Image
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.credentials import ANONYMOUS, Credentials
+from builder.formats.registry.pull import pull_image
+from builder.formats.registry.referrers import Artifact, AttachedFile, attach, referrers
 from builder.publishing.destination import open_destination
-from builder.registry.client import RegistryClient
-from builder.registry.credentials import ANONYMOUS, Credentials
-from builder.registry.pull import pull_image
-from builder.registry.referrers import Artifact, AttachedFile, attach, referrers
 from tests.support.images import make_layer, make_test_image, push_tagged
 from tests.support.parts import Registry, RegistryFactory, skopeo
 
@@ -199,9 +199,9 @@ def test_memory(registry: Registry, tmp_path: Path) -> None:
     """256 MiB in four layers, pushed and pulled by a process of its own."""
     script = f"""
 from pathlib import Path
-from builder.registry.client import RegistryClient
-from builder.registry.pull import pull_image
-from builder.registry.referrers import Artifact, AttachedFile, attach, referrers
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.pull import pull_image
+from builder.formats.registry.referrers import Artifact, AttachedFile, attach, referrers
 from builder.core.model import Descriptor, Layer, OCI_LAYER
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file

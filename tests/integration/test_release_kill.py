@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from builder.core.errors import BuilderError
-from builder.registry.transport import Transport
+from builder.formats.registry.transport import Transport
 from tests.support import parts
 from tests.support.releases import Attacker, Team, builder, forget_settings
 

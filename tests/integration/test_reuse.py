@@ -139,7 +139,9 @@ def records(cache: Path) -> list[str]:
 def log_of(machine: Machine) -> str:
     """What the last command of a machine logged about layers of packages."""
     *_, newest = sorted((machine.project.cache / "logs").iterdir())
-    return "\n".join(line for line in newest.read_text().splitlines() if "builder.layers.build" in line)
+    return "\n".join(
+        line for line in newest.read_text().splitlines() if "builder.formats.layers.build" in line
+    )
 
 
 @pytest.mark.usefixtures("no_channel")

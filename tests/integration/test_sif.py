@@ -19,15 +19,15 @@ from builder.core.model import Image, Lock, SifImage
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.formats.oci.layout import read_layout
+from builder.formats.sif.read import read_sif
+from builder.formats.sif.write import write_sif
 from builder.image.config import make_image
-from builder.oci.layout import read_layout
 from builder.run.apptainer import ApptainerRunner
 from builder.run.base import RunOptions
 from builder.run.docker import DockerRunner
 from builder.run.podman import PodmanRunner
 from builder.run.userns import UsernsRunner
-from builder.sif.read import read_sif
-from builder.sif.write import write_sif
 from tests.integration.conftest import Builder
 from tests.support import image_kit, parts
 from tests.support.compare import compare_trees, image_tree

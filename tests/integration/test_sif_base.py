@@ -9,8 +9,8 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.core.workspace import Workspace
+from builder.formats.sif.write import write_sif
 from builder.lock.file import read_lock
-from builder.sif.write import write_sif
 from tests.support.image_kit import image
 from tests.support.machine import Machine
 from tests.support.project import edit, tiny_channel, tiny_project

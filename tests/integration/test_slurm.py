@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import load_recipe, recipe_files
-from builder.net.pipconfig import pip_configuration
+from builder.formats.net.pipconfig import pip_configuration
 from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest

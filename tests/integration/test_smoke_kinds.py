@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from builder.oci.layout import list_tags
+from builder.formats.oci.layout import list_tags
 from tests.integration.conftest import Builder, keep_base
 from tests.support.project import edit
 from tests.support.slurm import Slurm

@@ -15,11 +15,11 @@ from builder.core.model import Layer
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.layers.build import make_layer
-from builder.layers.entry import Entry, Range
-from builder.oci.image import image_of
-from builder.oci.layout import read_layout, write_layout
-from builder.sif.read import open_sif
+from builder.formats.layers.build import make_layer
+from builder.formats.layers.entry import Entry, Range
+from builder.formats.oci.image import image_of
+from builder.formats.oci.layout import read_layout, write_layout
+from builder.formats.sif.read import open_sif
 from builder.steps.run import StepRun, run_step
 from tests.integration.conftest import CLONE, Builder
 from tests.support import parts

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from builder.core.model import Image
 from builder.core.store.blobs import Store
+from builder.formats.oci.layout import write_layout
+from builder.formats.trees.inflate import inflate
 from builder.image.archive import write_docker_archive
-from builder.oci.layout import write_layout
-from builder.trees.inflate import inflate
 from tests.support.image_kit import member, tar_bytes
 
 

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from builder.core.model import OCI_LAYER_GZIP, Descriptor
-from builder.registry.client import RegistryClient
+from builder.formats.registry.client import RegistryClient
 from tests.support.fakeregistry import sha256
 
 MIB = 1 << 20

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from builder.cli.groups import command as publish_command
-from builder.oci.layout import list_tags
+from builder.formats.oci.layout import list_tags
 from builder.publishing.smoke_record import SmokeRecord
 from tests.support.project import TinyProject
 

@@ -10,11 +10,11 @@ from typing import Literal
 from builder.core.errors import ImageError
 from builder.core.model import Image, SifImage
 from builder.core.store.blobs import Store
-from builder.sif.read import read_sif
-from builder.sif.singularity import MOUNT_POINTS
-from builder.trees.member import DO_NOT_USE, Content, Kind, Member
-from builder.trees.merge import Merge
-from builder.trees.sources import Source, layer_source
+from builder.formats.sif.read import read_sif
+from builder.formats.sif.singularity import MOUNT_POINTS
+from builder.formats.trees.member import DO_NOT_USE, Content, Kind, Member
+from builder.formats.trees.merge import Merge
+from builder.formats.trees.sources import Source, layer_source
 
 #: The folder of the files that Apptainer and builder put into a SIF for the runtime. OCI images do not have
 #: it.

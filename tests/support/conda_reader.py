@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from builder.core.model import Fetched
-from builder.layers.conda import conda_entries
-from builder.layers.content import read_whole
-from builder.layers.entry import Entry, LinkContext
+from builder.formats.layers.conda import conda_entries
+from builder.formats.layers.content import read_whole
+from builder.formats.layers.entry import Entry, LinkContext
 from tests.support.condapackage import Extension
 
 CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import zstandard
 
 from builder.core.model import Fetched, LockedPackage
-from builder.layers.content import read_whole
-from builder.layers.entry import Entry
+from builder.formats.layers.content import read_whole
+from builder.formats.layers.entry import Entry
 
 #: The placeholder for the prefix in the files of a package, as long as conda-build writes it.
 PLACEHOLDER = ("/opt/build/" + "placehold_" * 25)[:255]

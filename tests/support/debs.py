@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from builder.net.apt import apt_sources
+from builder.formats.net.apt import apt_sources
 
 
 class NotInstalled(Exception):

@@ -11,10 +11,10 @@ from pathlib import Path
 from builder.config.recipe import load_recipe
 from builder.core.errors import BuilderError
 from builder.core.settings import Settings
+from builder.formats.net.findlinks import FindLinks, as_path
+from builder.formats.net.http import make_client, probe
+from builder.formats.net.mirrors import mirrored_url
 from builder.lock.environment import read_environment
-from builder.net.findlinks import FindLinks, as_path
-from builder.net.http import make_client, probe
-from builder.net.mirrors import mirrored_url
 
 #: The end of a wheel's name for target cpu: PyTorch's label of builds for the CPU, Python and platform.
 WHEEL_TAGS = "+cpu-cp311-cp311-manylinux_2_28_x86_64.whl"

@@ -27,12 +27,12 @@ from builder.core.model import Fetched, Image, Layer, LayerOptions, Lock
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.formats.layers.build import build_layers, make_layer
+from builder.formats.layers.conda import conda_entries, conda_index
+from builder.formats.layers.entry import Entry, LinkContext
+from builder.formats.layers.wheel import wheel_entries, wheel_index
+from builder.formats.oci.layout import write_layout
 from builder.image.config import make_image
-from builder.layers.build import build_layers, make_layer
-from builder.layers.conda import conda_entries, conda_index
-from builder.layers.entry import Entry, LinkContext
-from builder.layers.wheel import wheel_entries, wheel_index
-from builder.oci.layout import write_layout
 from tests.support import condapackage, wheels
 from tests.support.condapackage import Member, hardlink, symlink
 from tests.support.image_kit import EPOCH, base, recipe, settings, tar_bytes

@@ -23,9 +23,9 @@ from builder.core.model import (
 from builder.core.progress import QUIET, Reporter
 from builder.core.store.blobs import Store
 from builder.core.store.records import write_record
-from builder.registry.client import RegistryClient
-from builder.registry.push import PushReport, push_image
-from builder.trees.rootfs import unpack_layer, unpacked_source, write_tree
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.push import PushReport, push_image
+from builder.formats.trees.rootfs import unpack_layer, unpacked_source, write_tree
 
 
 def make_layer(folder: Path, name: str, size: int = 1000) -> Layer:

@@ -12,7 +12,7 @@ from pathlib import Path
 import filelock
 
 from builder.core.errors import BuilderError
-from builder.net.pipconfig import pip_configuration
+from builder.formats.net.pipconfig import pip_configuration
 from tests.support import debs
 from tests.support.debs import NotInstalled
 

@@ -8,8 +8,8 @@ from builder.core.model import Fetched
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.layers.entry import LinkContext
-from builder.layers.packages import Packages
+from builder.formats.layers.entry import LinkContext
+from builder.formats.layers.packages import Packages
 from tests.support.wheels import CONTEXT
 
 

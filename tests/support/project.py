@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 from builder.core.store.blobs import Store
-from builder.oci.layout import write_layout
+from builder.formats.oci.layout import write_layout
 from tests.support.channel import index_channel, make_package
 from tests.support.image_kit import image
 from tests.support.wheels import make_wheel

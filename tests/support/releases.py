@@ -31,18 +31,18 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.engines.base import BuildResult
-from builder.oci.digest import sha256
+from builder.formats.oci.digest import sha256
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.credentials import ANONYMOUS
+from builder.formats.registry.referrers import Artifact, AttachedFile, attach
+from builder.formats.registry.source import bytes_source
+from builder.formats.registry.transport import Transport
 from builder.project import Project
 from builder.publishing.destination import RegistryDestination
 from builder.publishing.keys import SigningKey
 from builder.publishing.publish import Published, PublishOptions, publish
 from builder.publishing.signatures import PAYLOAD, SIGNATURE, signature_tag
 from builder.publishing.smoke_record import SmokeRecord
-from builder.registry.client import RegistryClient
-from builder.registry.credentials import ANONYMOUS
-from builder.registry.referrers import Artifact, AttachedFile, attach
-from builder.registry.source import bytes_source
-from builder.registry.transport import Transport
 from tests.support.images import make_layer, make_test_image, record_contents
 from tests.support.signkeys import make_pair
 

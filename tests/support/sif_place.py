@@ -13,10 +13,10 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.store.records import read_record
 from builder.core.workspace import Workspace
+from builder.formats.sif.format import DESCRIPTOR, DESCRIPTORS_AT
+from builder.formats.sif.read import read_sif
+from builder.formats.sif.write import Layout, write_sif
 from builder.image.config import make_image
-from builder.sif.format import DESCRIPTOR, DESCRIPTORS_AT
-from builder.sif.read import read_sif
-from builder.sif.write import Layout, write_sif
 from tests.support import image_kit as kit
 from tests.support.image_kit import layer
 

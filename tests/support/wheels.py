@@ -34,9 +34,9 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.core.workspace import Workspace
-from builder.layers.build import make_layer
-from builder.layers.entry import LinkContext
-from builder.layers.wheel import wheel_entries
+from builder.formats.layers.build import make_layer
+from builder.formats.layers.entry import LinkContext
+from builder.formats.layers.wheel import wheel_entries
 
 CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
 

@@ -18,7 +18,7 @@ import httpx
 from filelock import FileLock
 
 from builder.core.store.temporary import temporary_beside
-from builder.net.http import tls_context
+from builder.formats.net.http import tls_context
 from tests.support.debian_channel.packages import write_packages
 
 CONDA_FORGE = "https://conda.anaconda.org/conda-forge"

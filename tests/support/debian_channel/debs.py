@@ -12,7 +12,7 @@ from pathlib import Path
 
 from builder.core.errors import FetchError
 from builder.core.redact import redact
-from builder.net.apt import apt_sources
+from builder.formats.net.apt import apt_sources
 from tests.support.debian_channel.contents import SUITE
 
 

@@ -17,7 +17,7 @@ from builder.core.model import Image
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.oci.documents import MAX_DOCUMENT
+from builder.formats.oci.documents import MAX_DOCUMENT
 from tests.support.base_files import write_base
 from tests.support.image_kit import image, layer, member, settings, tar_bytes
 

@@ -14,7 +14,7 @@ from builder.core.errors import ImageError
 from builder.core.model import LockedBase
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.trees.sources import layer_source
+from builder.formats.trees.sources import layer_source
 from tests.support.image_kit import base, layer, member, recipe, settings
 
 STATUS = b"""Package: zlib1g

@@ -14,7 +14,7 @@ from builder.core.progress import QUIET
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.net import apt
+from builder.formats.net import apt
 from tests.support.image_kit import settings
 
 

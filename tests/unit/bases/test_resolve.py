@@ -17,7 +17,7 @@ from builder.core.model import Image, LockedBase
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.trees.inflate import inflate
+from builder.formats.trees.inflate import inflate
 from tests.support.base_files import write_base
 from tests.support.image_kit import image, layer, member, settings
 

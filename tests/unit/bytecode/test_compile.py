@@ -23,9 +23,9 @@ from builder.core.model import Fetched, LockedPackage
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.layers.content import read_whole
-from builder.layers.entry import LinkContext
-from builder.oci.image import image_of
+from builder.formats.layers.content import read_whole
+from builder.formats.layers.entry import LinkContext
+from builder.formats.oci.image import image_of
 from builder.run.process import Completed
 from tests.support import condapackage
 from tests.support.condapackage import Member

@@ -18,8 +18,8 @@ from builder.core.model import Fetched, Layer
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.layers.build import LayersResult, build_layers
-from builder.layers.entry import LinkContext
+from builder.formats.layers.build import LayersResult, build_layers
+from builder.formats.layers.entry import LinkContext
 from tests.support import condapackage
 from tests.support.condapackage import Member
 from tests.support.packagefiles import files_of

@@ -18,9 +18,9 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.fetch.venv import BasePython, locked_base_python
+from builder.formats.layers.build import make_layer
+from builder.formats.layers.entry import Entry, Inline
 from builder.image.libraries import base_libraries
-from builder.layers.build import make_layer
-from builder.layers.entry import Entry, Inline
 from tests.support import condapackage
 from tests.support.condapackage import Member, symlink
 from tests.support.packagefiles import files_of

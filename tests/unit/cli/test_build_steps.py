@@ -10,9 +10,9 @@ import pytest
 
 from builder.core.model import Image, Layer
 from builder.core.workspace import Workspace
-from builder.layers.build import make_layer
-from builder.layers.entry import Entry, Inline
-from builder.oci.layout import read_layout
+from builder.formats.layers.build import make_layer
+from builder.formats.layers.entry import Entry, Inline
+from builder.formats.oci.layout import read_layout
 from builder.steps import run
 from builder.steps.run import StepRun
 from tests.support.cli import Cli

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from builder.oci.layout import read_layout
+from builder.formats.oci.layout import read_layout
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit, whole
 

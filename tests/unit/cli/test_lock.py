@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from builder.core.store.blobs import Store
+from builder.formats.oci.layout import read_layout, write_layout
 from builder.lock.file import read_lock
-from builder.oci.layout import read_layout, write_layout
 from tests.support.channel import index_channel, make_package
 from tests.support.cli import Cli
 from tests.support.image_kit import image, layer, member

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builder.core.store.blobs import Store
-from builder.oci.layout import write_layout
+from builder.formats.oci.layout import write_layout
 from tests.support.cli import Cli
 from tests.support.elf import elf
 from tests.support.image_kit import image, layer, member

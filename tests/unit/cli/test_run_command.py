@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from builder.core.model import Image, SifImage
+from builder.formats.oci.layout import list_tags
 from builder.launch import here
-from builder.oci.layout import list_tags
 from builder.run import userns
 from builder.run.base import DEFAULT_OPTIONS, Mount, RunOptions
 from builder.run.process import Completed

@@ -12,10 +12,15 @@ import pytest
 from builder.config.recipe import load_recipe
 from builder.core.errors import RegistryError
 from builder.core.store.blobs import Store
-from builder.oci.layout import write_layout
+from builder.formats.oci.layout import write_layout
+from builder.formats.registry.referrers import (
+    Artifact,
+    AttachedFile,
+    attach_in_layout,
+    read_attached_in_layout,
+)
 from builder.publishing.release import SMOKE_REPORT
 from builder.publishing.smoke_record import SmokeRecord
-from builder.registry.referrers import Artifact, AttachedFile, attach_in_layout, read_attached_in_layout
 from builder.smoke.options import SmokeOptions
 from builder.smoke.schema import could_not_run
 from tests.support import image_kit

@@ -24,12 +24,12 @@ _SLOW = (
     "builder.fetch.download",
     "builder.image.archive",
     "builder.image.convert",
-    "builder.layers.conda",
-    "builder.layers.wheel",
+    "builder.formats.layers.conda",
+    "builder.formats.layers.wheel",
     "builder.lock.formats",
     "builder.lock.solve",
     "builder.run.base",
-    "builder.sif",
+    "builder.formats.sif",
     "builder.smoke.grade",
     "builder.smoke.run",
     "builder.start",
@@ -46,7 +46,7 @@ _SLOW = (
     "uv",
 )
 #: An HTTP client: ``builder publish`` needs one.
-_HTTP = ("httpx", "httpcore", "ssl", "builder.registry")
+_HTTP = ("httpx", "httpcore", "ssl", "builder.formats.registry")
 
 
 def _imported(project: TinyProject, *args: str) -> set[str]:

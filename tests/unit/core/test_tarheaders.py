@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from builder.core.tarheaders import BLOCK, MAX_EXTENDED, TarError, TarHeader, read_headers
-from builder.trees.reader import TarReader
+from builder.formats.trees.reader import TarReader
 from tests.support.image_kit import tar_bytes
 
 

@@ -16,7 +16,7 @@ from builder.core.store.records import write_record
 from builder.engines.base import BuildRequest, BuildResult, cached_sif
 from builder.engines.cotainr import PREFIX, with_cotainr_prefix
 from builder.engines.dispatch import run_engine
-from builder.layers.libraries import library_record
+from builder.formats.layers.libraries import library_record
 from tests.support.engines import package, request
 
 

@@ -20,7 +20,7 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.fetch.packages import fetch_packages
-from builder.net.urlvariables import UrlVariables
+from builder.formats.net.urlvariables import UrlVariables
 from tests.support.disk import small_disk
 from tests.support.waiting import until
 from tests.unit.fetch.conftest import DATA, Notes, mirrored, offline, package, partials
@@ -354,7 +354,7 @@ import sys
 from pathlib import Path
 from builder.fetch.packages import fetch_packages
 from builder.core.model import LockedPackage
-from builder.net.urlvariables import UrlVariables
+from builder.formats.net.urlvariables import UrlVariables
 from builder.core.parallel import in_parallel
 from builder.core.settings import Settings
 from builder.core.workspace import Workspace

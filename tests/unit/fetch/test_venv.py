@@ -13,7 +13,7 @@ from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.fetch.packages import fetch_packages
 from builder.fetch.venv import BasePython, locked_base_python, write_base_python
-from builder.layers.entry import LinkContext
+from builder.formats.layers.entry import LinkContext
 from builder.lock.file import write_lock
 from tests.support.conda_reader import read
 from tests.support.image_kit import settings

@@ -18,10 +18,10 @@ from builder.core.model import Fetched
 from builder.core.store.blobs import Store
 from builder.core.tarheaders import BLOCK, TarError, read_headers
 from builder.core.workspace import Workspace
-from builder.layers.build import make_layer
-from builder.layers.libraries import recorded_libraries
-from builder.layers.wheel import wheel_entries
-from builder.trees.reader import TarReader
+from builder.formats.layers.build import make_layer
+from builder.formats.layers.libraries import recorded_libraries
+from builder.formats.layers.wheel import wheel_entries
+from builder.formats.trees.reader import TarReader
 from tests.support import condapackage, wheels
 from tests.support.condapackage import (
     PLACEHOLDER,

@@ -16,12 +16,12 @@ from builder.core.errors import BuilderError
 from builder.core.store.blobs import Store
 from builder.core.store.walk import remove_tree
 from builder.core.workspace import Workspace
-from builder.sif.read import open_sif
-from builder.sif.write import write_sif
-from builder.trees.member import Kind, Member
-from builder.trees.squashfs.format import SUPERBLOCK, Superblock
-from builder.trees.squashfs.reader import Squashfs
-from builder.trees.squashfs.writer import SquashfsWriter
+from builder.formats.sif.read import open_sif
+from builder.formats.sif.write import write_sif
+from builder.formats.trees.member import Kind, Member
+from builder.formats.trees.squashfs.format import SUPERBLOCK, Superblock
+from builder.formats.trees.squashfs.reader import Squashfs
+from builder.formats.trees.squashfs.writer import SquashfsWriter
 from tests.support.compare import image_tree
 from tests.support.fuzz import Sample, fuzz, only_builder_errors
 from tests.support.image_kit import EPOCH, image, member, settings, tar_bytes

@@ -15,9 +15,9 @@ from builder.core.errors import ImageError
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.formats.layers.build import make_layer
+from builder.formats.layers.entry import Entry, Inline
 from builder.image.archive import write_docker_archive
-from builder.layers.build import make_layer
-from builder.layers.entry import Entry, Inline
 from tests.support.disk import flip
 from tests.support.image_kit import image, layer, member
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from builder.formats.layers.entry import LinkContext
 from builder.image.files import entrypoint
-from builder.layers.entry import LinkContext
 from tests.support.image_kit import recipe
 
 DASH = shutil.which("dash") or "/bin/sh"

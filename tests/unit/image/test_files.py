@@ -13,10 +13,10 @@ from builder.core.model import Layer
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.formats.layers.build import make_layer
+from builder.formats.layers.entry import Entry, Inline, LinkContext
 from builder.image.files import system_entries, whiteout_entries
 from builder.image.smoke_program import smoke_program
-from builder.layers.build import make_layer
-from builder.layers.entry import Entry, Inline, LinkContext
 from tests.support.image_kit import image, layer, member, recipe
 from tests.support.images import unpack
 

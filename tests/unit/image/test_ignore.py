@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from builder.core.errors import ConfigError
+from builder.formats.trees.ignore import IGNORE_FILE
 from builder.image.ignore import secret_note
 from builder.image.recipe_files import recipe_entries
-from builder.trees.ignore import IGNORE_FILE
 from tests.support.image_kit import recipe
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n"

@@ -12,9 +12,9 @@ import pytest
 from builder.core.model import Layer, MissingLibrary
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.formats.layers.build import make_layer
+from builder.formats.layers.wheel import wheel_entries
 from builder.image.libraries import missing_libraries
-from builder.layers.build import make_layer
-from builder.layers.wheel import wheel_entries
 from tests.support.elf import elf
 from tests.support.image_kit import base, layer, member, recipe, settings
 from tests.support.packagefiles import files_of

@@ -8,12 +8,12 @@ import pytest
 
 from builder.config.recipe import Recipe
 from builder.core.settings import Settings
+from builder.formats.net.mirrors import mirrored_url
 from builder.lock.channels import SolverChannel
 from builder.lock.environment import read_environment
 from builder.lock.hints import conda_hint, line_of_missing, pip_hint
 from builder.lock.indexes import Indexes
 from builder.lock.request import SolveRequest
-from builder.net.mirrors import mirrored_url
 from tests.support.channel import index_channel, make_package
 
 NONE = "No candidates were found for "

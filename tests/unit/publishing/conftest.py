@@ -16,9 +16,9 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.engines.base import BuildResult
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.credentials import ANONYMOUS
 from builder.project import Project
-from builder.registry.client import RegistryClient
-from builder.registry.credentials import ANONYMOUS
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.images import make_layer, make_test_image, record_contents
 

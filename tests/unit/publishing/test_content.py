@@ -11,9 +11,9 @@ from builder.core.errors import ImageError
 from builder.core.model import OCI_INDEX, Descriptor, Image
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
-from builder.oci.documents import MAX_DOCUMENT
+from builder.formats.oci.documents import MAX_DOCUMENT
+from builder.formats.registry.client import RegistryClient
 from builder.publishing.destination import LayoutDestination, PublishedTags, RegistryDestination
-from builder.registry.client import RegistryClient
 from tests.support.images import make_layer, make_test_image
 
 

@@ -13,11 +13,11 @@ from builder.core.errors import SmokeError
 from builder.core.model import Image
 from builder.core.progress import QUIET
 from builder.core.store.blobs import Store
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.referrers import Artifact, AttachedFile
 from builder.publishing.destination import RegistryDestination
 from builder.publishing.promote import ReleaseOptions, TagMoves, plan_promotion
 from builder.publishing.release import SMOKE_REPORT
-from builder.registry.client import RegistryClient
-from builder.registry.referrers import Artifact, AttachedFile
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.images import make_layer, make_test_image, push_tagged
 

@@ -18,7 +18,7 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.engines.base import BuildResult
-from builder.oci.digest import sha256
+from builder.formats.oci.digest import sha256
 from builder.project import Project
 from builder.publishing.publish import (
     Published,

@@ -13,10 +13,10 @@ from builder.core.model import OCI_INDEX, Descriptor, canonical_json
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.oci.layout import blob_path
+from builder.formats.oci.layout import blob_path
+from builder.formats.registry.referrers import Artifact, AttachedFile
 from builder.publishing.destination import LayoutDestination
 from builder.publishing.pull import find_attached, resolve_published
-from builder.registry.referrers import Artifact, AttachedFile
 from tests.support.images import make_layer, make_test_image
 
 RECIPE = Recipe(name="t", base="oci:b", environment="e.yml", source=Path("recipes/t.yaml"))

@@ -9,10 +9,10 @@ import pytest
 from builder.core.errors import ImageError, RegistryError
 from builder.core.model import Image
 from builder.core.store.blobs import Store
-from builder.oci.layout import blob_path
+from builder.formats.oci.layout import blob_path
+from builder.formats.registry.client import RegistryClient
 from builder.publishing.destination import LayoutDestination, RegistryDestination
 from builder.publishing.read_back import Unverified, push_and_read_back
-from builder.registry.client import RegistryClient
 from tests.support.fakeregistry import FakeRegistry, Reply, Request
 from tests.support.images import make_layer, make_test_image
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from builder.formats.registry.referrers import Attached, AttachedFile
 from builder.publishing.release import RELEASE, SIGNED_RELEASE, ReleaseRecord, signed_release
-from builder.registry.referrers import Attached, AttachedFile
 
 IMAGE, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 RECORD = ReleaseRecord(

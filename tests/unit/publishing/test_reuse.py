@@ -13,7 +13,7 @@ from builder.core.errors import ImageError
 from builder.core.model import Image
 from builder.core.store.blobs import Reuse, Store
 from builder.core.store.records import read_record, write_record
-from builder.layers.cache import layer_record
+from builder.formats.layers.cache import layer_record
 from builder.publishing.reuse import read_layers
 from tests.support.images import make_layer, make_test_image
 

@@ -11,7 +11,7 @@ import pytest
 from builder.core.errors import RegistryError, UsageError
 from builder.core.model import Image
 from builder.engines.base import BuildResult
-from builder.oci.layout import list_tags, read_layout, write_layout
+from builder.formats.oci.layout import list_tags, read_layout, write_layout
 from builder.project import Project
 from builder.publishing import sides as module
 from builder.publishing.destination import open_destination

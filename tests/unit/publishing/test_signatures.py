@@ -16,6 +16,8 @@ import pytest
 from builder.core.errors import BuilderError, ImageError, RegistryError
 from builder.core.model import OCI_INDEX, OCI_MANIFEST, canonical_json
 from builder.core.store.blobs import Store
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.credentials import ANONYMOUS
 from builder.publishing.destination import RegistryDestination
 from builder.publishing.keys import SigningKey
 from builder.publishing.signatures import (
@@ -28,8 +30,6 @@ from builder.publishing.signatures import (
     read_signatures,
     signature_tag,
 )
-from builder.registry.client import RegistryClient
-from builder.registry.credentials import ANONYMOUS
 from tests.support.fakeregistry import FakeRegistry, Reply, Request, sha256
 from tests.support.signkeys import make_pair
 

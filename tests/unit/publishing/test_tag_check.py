@@ -13,10 +13,10 @@ from builder.config.recipe import Recipe, Registry
 from builder.core.errors import ImageError, TagExistsError
 from builder.core.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image
 from builder.core.progress import NullReporter
+from builder.formats.registry.manifests import TagMove
+from builder.formats.registry.referrers import CREATED
 from builder.publishing import tags as module
 from builder.publishing.tags import TagPlan, check_tags
-from builder.registry.manifests import TagMove
-from builder.registry.referrers import CREATED
 from tests.support.images import make_test_image
 
 DAY = datetime.date(2026, 11, 21)

@@ -11,8 +11,8 @@ import pytest
 from builder.config.recipe import Recipe, Registry
 from builder.core.errors import TagExistsError, UsageError
 from builder.core.model import OCI_MANIFEST, Descriptor, Image
+from builder.formats.registry.manifests import TagMove
 from builder.publishing.tags import TagPlan, move_all
-from builder.registry.manifests import TagMove
 from tests.support.images import make_test_image
 
 DAY = datetime.date(2026, 11, 21)

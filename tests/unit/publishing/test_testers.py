@@ -12,7 +12,7 @@ import pytest
 from builder.config.recipe import Recipe
 from builder.core.errors import SmokeError, UsageError
 from builder.engines.base import BuildResult
-from builder.oci.layout import list_tags
+from builder.formats.oci.layout import list_tags
 from builder.project import Project
 from builder.publishing import engines, sides
 from builder.publishing.destination import LayoutDestination

@@ -16,6 +16,8 @@ from builder.config.policy import Policy
 from builder.core.errors import VerifyError
 from builder.core.model import Image
 from builder.core.store.blobs import Store
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.referrers import Artifact, AttachedFile
 from builder.publishing import seal
 from builder.publishing.destination import RegistryDestination
 from builder.publishing.keys import SigningKey
@@ -24,8 +26,6 @@ from builder.publishing.seal import Seal, Signer
 from builder.publishing.signatures import add_signature
 from builder.publishing.tags import TagPlan
 from builder.publishing.verify import Check, Subject, Trust, Verification, verify
-from builder.registry.client import RegistryClient
-from builder.registry.referrers import Artifact, AttachedFile
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.images import make_layer, make_test_image, push_tagged
 from tests.support.signkeys import make_pair

@@ -24,10 +24,10 @@ from builder.core.store import unpacked
 from builder.core.store.blobs import Store
 from builder.core.store.unpacked import keep_last
 from builder.core.workspace import Workspace
+from builder.formats.trees.rootfs import unpack_layer
 from builder.run import rootfs
 from builder.run.identity import Identity
 from builder.run.rootfs import cached_rootfs
-from builder.trees.rootfs import unpack_layer
 from tests.support.image_kit import layer, member
 from tests.support.images import make_layer, make_test_image
 

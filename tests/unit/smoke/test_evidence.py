@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from builder.oci.digest import sha256
+from builder.formats.oci.digest import sha256
 from builder.site.shell import ShellText
 from builder.smoke.evidence import hash_sif, mismatch, ran_digest
 

@@ -16,9 +16,9 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.store.files import write_atomic
 from builder.core.workspace import Workspace
+from builder.formats.sif.digests import sif_digest
 from builder.run.base import RunOptions
 from builder.run.process import Completed
-from builder.sif.digests import sif_digest
 from builder.smoke.options import SmokeOptions
 from builder.smoke.run import interpret, smoke
 from builder.smoke.schema import find_report

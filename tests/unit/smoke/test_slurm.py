@@ -14,7 +14,7 @@ import pytest
 from builder.config.recipe import load_recipe
 from builder.core.errors import RunnerError, UsageError
 from builder.core.progress import Reporter
-from builder.oci.digest import sha256
+from builder.formats.oci.digest import sha256
 from builder.site import scheduler
 from builder.site.request import SlurmRequest
 from builder.site.scheduler import wait

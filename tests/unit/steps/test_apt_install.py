@@ -10,7 +10,7 @@ from builder.core.errors import FetchError
 from builder.core.model import Image, Layer, OsPackage, SifImage
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.layers.entry import Entry
+from builder.formats.layers.entry import Entry
 from builder.steps import apt_install
 from builder.steps.apt_install import OsInstall, fetch_os_packages, os_layer, recorded_layer
 from builder.steps.run import StepRun

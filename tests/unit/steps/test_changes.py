@@ -10,8 +10,8 @@ import pytest
 
 from builder.core.errors import ImageError, LayerError
 from builder.core.store.blobs import Store
-from builder.layers.content import read_whole
-from builder.layers.tar import with_parents
+from builder.formats.layers.content import read_whole
+from builder.formats.layers.tar import with_parents
 from builder.steps.changes import Changes, LeftNode, compare_layers, nodes_of_layer, nodes_of_upper
 from tests.support.image_kit import layer, member
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from builder import qemu
 from builder.config.recipe import Recipe
 from builder.core.errors import RunnerError
+from builder.formats import qemu
 from builder.steps.recipe import check_step_architecture, recipe_steps
 
 

@@ -14,9 +14,9 @@ from builder.core.progress import QUIET
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.layers.build import make_layer
-from builder.layers.entry import Entry
-from builder.oci.image import image_of
+from builder.formats.layers.build import make_layer
+from builder.formats.layers.entry import Entry
+from builder.formats.oci.image import image_of
 from builder.run.process import Completed
 from builder.run.task import TaskLog
 from builder.steps import run as run_module

@@ -16,9 +16,9 @@ from builder.core.model import WHEELS, LockedPackage, LockedSource
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.layers.cache import cache_key
+from builder.formats.layers.cache import cache_key
+from builder.formats.net.pipconfig import PipConfiguration
 from builder.lock.spec import SourceSpec
-from builder.net.pipconfig import PipConfiguration
 from builder.sources import SourceTree
 from builder.wheels import builder
 from builder.wheels.builder import ImageWheelBuilder
@@ -60,7 +60,7 @@ def test_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_wheel_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On another machine a build with the same inputs takes the wheel from the project's folder."""
-    monkeypatch.setattr("builder.net.findlinks.pip_configuration", lambda: PipConfiguration())
+    monkeypatch.setattr("builder.formats.net.findlinks.pip_configuration", lambda: PipConfiguration())
     data, name = b"a wheel", "tool-1.0-py3-none-any.whl"
     digest = hashlib.sha256(data).hexdigest()
     source = LockedSource("local", ".", tree="1" * 64, build="2" * 64)

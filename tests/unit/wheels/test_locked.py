@@ -13,8 +13,8 @@ from builder.core.progress import QUIET
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.formats.net.pipconfig import PipConfiguration
 from builder.lock.environment import find_links
-from builder.net.pipconfig import PipConfiguration
 from builder.wheels import builder
 from builder.wheels.locked import build_missing_wheels, place_wheels, remove_unnamed
 
@@ -81,7 +81,7 @@ def test_built_only_if_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             built.append(package.filename)
 
     monkeypatch.setattr(builder, "ImageWheelBuilder", Builder)
-    monkeypatch.setattr("builder.net.findlinks.pip_configuration", lambda: PipConfiguration())
+    monkeypatch.setattr("builder.formats.net.findlinks.pip_configuration", lambda: PipConfiguration())
     settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
     recipe = Recipe.model_validate(
         {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "root": tmp_path}

@@ -1,0 +1,140 @@
+"""The shapes of documents of the OCI, as pydantic models. Keys that are not listed may be there."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from builder.core.errors import ImageError
+from builder.formats.oci.documents import DAMAGED, SHA256, shown
+
+#: A text that can be a variable or an argument.
+Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+Sha256 = Annotated[str, StringConstraints(pattern=f"^{SHA256}$")]
+#: An operating system or architecture.
+Name = Annotated[str, StringConstraints(pattern=r"^[!-~]*$", max_length=64)]
+#: The name of a file in an archive.
+FileName = Annotated[str, StringConstraints(pattern=r"^[!-~ ]+$", max_length=1024)]
+MediaType = Annotated[str, StringConstraints(pattern=r"^[!-~ ]*$", max_length=255)]
+
+
+class Shape(BaseModel):
+    """The form of a JSON object. Keys that are not listed may have any value."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
+
+
+class _Platform(Shape):
+    architecture: Name | None = None
+    os: Name | None = None
+    variant: Name | None = None
+
+
+class DescriptorShape(Shape):
+    """A descriptor (image-spec, descriptor.md)."""
+
+    mediaType: MediaType = ""
+    digest: Annotated[str, StringConstraints(max_length=512)]
+    size: Annotated[int, Field(ge=0, lt=1 << 63)]
+    annotations: dict[str, str] | None = None
+    platform: _Platform | None = None
+    artifactType: MediaType | None = None
+
+
+class BlobShape(DescriptorShape):
+    """A descriptor of something that builder reads, so its hash must be one that builder knows."""
+
+    digest: Sha256
+
+
+class ManifestShape(Shape):
+    """An image manifest, or that of an artifact (image-spec, manifest.md)."""
+
+    mediaType: MediaType | None = None
+    artifactType: MediaType | None = None
+    config: BlobShape
+    layers: list[BlobShape]
+    subject: DescriptorShape | None = None
+    annotations: dict[str, str] | None = None
+
+
+class IndexShape(Shape):
+    """An image index, or the ``index.json`` of a layout (image-spec, image-index.md)."""
+
+    mediaType: MediaType | None = None
+    manifests: list[DescriptorShape]
+    subject: DescriptorShape | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _DockerImageShape(Shape):
+    """An entry of the ``manifest.json`` of a docker-archive."""
+
+    Config: FileName
+    Layers: list[FileName]
+    RepoTags: list[Text] | None = None
+
+
+class DockerListingShape(Shape):
+    images: list[_DockerImageShape]
+
+
+class _RuntimeShape(Shape):
+    """``config``: how a container of the image runs."""
+
+    User: Text | None = None
+    Env: list[Text] | None = None
+    Entrypoint: list[Text] | None = None
+    Cmd: list[Text] | None = None
+    WorkingDir: Text | None = None
+    StopSignal: Text | None = None
+    Labels: dict[str, str] | None = None
+    ExposedPorts: dict[str, Any] | None = None
+    Volumes: dict[str, Any] | None = None
+
+
+class _HistoryShape(Shape):
+    created: Text | None = None
+    created_by: str | None = None
+    empty_layer: bool | None = None
+
+
+class RuntimeConfigShape(Shape):
+    """The keys of a config that an image needs to run."""
+
+    architecture: Name | None = None
+    os: Name | None = None
+    variant: Name | None = None
+    created: Text | None = None
+    config: _RuntimeShape | None = None
+    history: list[_HistoryShape] | None = None
+
+
+class _RootfsShape(Shape):
+    diff_ids: list[Sha256]
+
+
+class ConfigShape(RuntimeConfigShape):
+    """The config of an image with layers."""
+
+    rootfs: _RootfsShape
+
+
+def check_shape(shape: type[Shape], value: object, what: str) -> None:
+    """Raise ImageError, which names the key, unless a value has a shape."""
+    try:
+        shape.model_validate(value)
+    except ValidationError as e:
+        first = e.errors(include_url=False, include_context=False, include_input=False)[0]
+        key = "".join(_step(part) for part in first["loc"]).removeprefix(".")
+        problem = first["msg"][:1].lower() + first["msg"][1:]
+        if first["type"] == "model_type":  # pydantic's message names the class
+            problem = "input should be an object"
+        raise ImageError(f"{what}: {key + ': ' if key else ''}{problem}", DAMAGED) from None
+
+
+def _step(part: int | str) -> str:
+    if isinstance(part, int):
+        return f"[{part}]"
+    return f".{part}" if part.isidentifier() and len(part) <= 60 else f"[{shown(part)}]"

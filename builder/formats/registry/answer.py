@@ -1,0 +1,190 @@
+"""A registry's response, read completely."""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from builder.core.errors import RegistryError
+from builder.formats.net.pace import Pace
+from builder.formats.oci.documents import MAX_DOCUMENT
+
+#: HTTP statuses of a registry that may accept the same request later.
+BUSY = frozenset({429, 500, 502, 503, 504})
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+#: In bytes: no manifest, index, config, error or page of a list is larger.
+MAX_ANSWER = MAX_DOCUMENT
+#: In bytes: small blobs that are read into memory, such as an attached SBOM.
+MAX_SMALL_BLOB = 32 << 20
+#: Errors of one response that a message quotes.
+_MAX_ERRORS = 5
+
+#: The permissions that a token must include: ``repository:NAME:pull,push`` (Docker's token
+#: authentication).
+Scopes = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to a registry."""
+
+    method: str
+    url: httpx.URL
+    scopes: Scopes = frozenset()
+    repository: str = ""
+    """Decides which credentials are used, since auth files may list credentials per repository."""
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes | Callable[[], Iterator[bytes]] | None = None
+    """A function is called each time that the request is sent."""
+    most: int = MAX_ANSWER
+    """In bytes: a larger response is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response with its body."""
+
+    status: int
+    reason: str
+    headers: httpx.Headers
+    body: bytes
+    url: httpx.URL
+    """The address that answered, after redirects."""
+
+    def errors(self) -> list[tuple[str, str]]:
+        """Return the first few error codes of the body (distribution-spec), with their messages."""
+        try:
+            entries = load_json(self.body)["errors"][:_MAX_ERRORS]
+            pairs = [(str(e.get("code", "")), str(e.get("message", ""))) for e in entries]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return []
+        return [(printable(code, 100), printable(message, 300)) for code, message in pairs]
+
+    def codes(self) -> tuple[str, ...]:
+        """Return the error codes in the body."""
+        return tuple(code for code, _ in self.errors())
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is 200 to 299."""
+        return 200 <= self.status < 300
+
+    @property
+    def media_type(self) -> str:
+        """The ``Content-Type`` without parameters."""
+        return printable(str(self.headers.get("Content-Type", "")).partition(";")[0].strip(), 255)
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds to wait before the next request (``Retry-After``); None: not stated."""
+        text = self.headers.get("Retry-After", "").strip()
+        seconds = number(text)
+        if seconds is not None:
+            return float(seconds)
+        try:  # a date
+            return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+        except (ValueError, TypeError, OverflowError):
+            return None
+
+
+def content_length(headers: httpx.Headers) -> int | None:
+    """Return the length of a content in bytes; None: not stated, or that of compressed bytes."""
+    if headers.get("Content-Encoding", "identity").lower() != "identity":
+        return None
+    return number(headers.get("Content-Length", ""))
+
+
+def printable(text: str, most: int) -> str:
+    """Return at most ``most`` characters of a registry's text; control characters become blanks."""
+    return "".join(c if c.isprintable() else " " for c in text[:most])
+
+
+def number(text: str) -> int | None:
+    """Return the number of a header; None when it is something else.
+
+    ``isdigit`` accepts characters that ``int`` does not.
+    """
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
+def load_json(data: bytes) -> Any:
+    """Return a JSON value of a registry.
+
+    Raises:
+        ValueError: it is not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def parse_url(text: str, base: httpx.URL | None = None) -> httpx.URL:
+    """Return an address that a registry sent.
+
+    Args:
+        text: the address.
+        base: what a relative address is relative to.
+
+    Raises:
+        ValueError: it is not a URL with ``http`` or ``https`` and the name of a host.
+    """
+    try:
+        url = base.join(text) if base is not None else httpx.URL(text)
+        usable = url.scheme in ("http", "https") and re.fullmatch(r"[\w.:-]+", url.host)
+    except (httpx.InvalidURL, ValueError):  # idna's errors are ValueErrors
+        usable = False
+    if not usable:
+        raise ValueError("not a URL")
+    return url
+
+
+def read_answer(response: httpx.Response, most: int = MAX_ANSWER) -> Answer:
+    """Read a response.
+
+    Args:
+        response: the response.
+        most: the largest allowed body in bytes.
+
+    Raises:
+        RegistryError: it is larger.
+        httpx.TransportError: the connection broke, or is too slow.
+    """
+    body = bytearray()
+    # A response to HEAD states the length of a body that does not follow.
+    stated = number(response.headers.get("Content-Length", "")) or 0
+    if stated > most and response.request.method != "HEAD":
+        raise _too_large(response, most)
+    for data in Pace.of(response.iter_raw()):
+        body += data
+        if len(body) > most:
+            raise _too_large(response, most)
+    status, reason = response.status_code, response.reason_phrase
+    return Answer(status, reason, response.headers, bytes(body), response.url)
+
+
+def _too_large(response: httpx.Response, most: int) -> RegistryError:
+    limit = f"{most >> 20} MiB" if most >= 1 << 20 else f"{most} bytes"
+    return RegistryError(
+        f"{response.url.host} sent a response of more than {limit}",
+        "is this the address of a registry?",
+        host=response.url.host,
+    )
+
+
+def drain(response: httpx.Response) -> None:
+    """Read a short body to its end, so that the connection can be used again."""
+    left = 1 << 16
+    with contextlib.suppress(httpx.TransportError):
+        for data in response.iter_raw():
+            left -= len(data)
+            if left < 0:
+                return

@@ -1,0 +1,272 @@
+"""Credentials for registries: from variables, auth files of podman and Docker, and helpers.
+
+Secrets are in fields that ``repr`` leaves out. They are sent in HTTP headers and token requests
+only; messages name their *source*.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import logging
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from builder.core.errors import RegistryError
+from builder.core.settings import home_folder
+from builder.formats.oci.reference import DOCKER_ALIASES
+
+log = logging.getLogger(__name__)
+
+Warn = Callable[[str], None]
+
+#: Docker Hub's name in auth files and for credential helpers.
+DOCKER_KEY = "https://index.docker.io/v1/"
+HELPER_TIMEOUT_S = 60
+LOGIN_AGAIN = "log in again (docker login or podman login)"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A user's name and password, or an identity token."""
+
+    username: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    identity_token: str = field(default="", repr=False)
+    """An OAuth2 refresh token (Azure's registries); used instead of the password."""
+    source: str = "none"
+    """Where they come from, for messages."""
+    host: str = ""
+    """The only registry that they are sent to, as ``host[:port]``; empty: the one that is published
+    to or pulled from, whatever its name."""
+
+    def __bool__(self) -> bool:
+        return bool(self.username or self.identity_token)
+
+    @property
+    def basic(self) -> str:
+        """The value of a Basic ``Authorization`` header (RFC 7617)."""
+        return "Basic " + base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+
+
+ANONYMOUS = Credentials()
+
+
+def environment_credentials() -> Credentials | None:
+    """Return the credentials in REGISTRY_USER and REGISTRY_PASSWORD; None when neither is set.
+
+    They are sent to the registry that is published to or pulled from, which a recipe may name; with
+    REGISTRY_HOST to that registry only. They are never sent to the registry of a base image.
+
+    Raises:
+        RegistryError: only one of the two is set.
+    """
+    names = ("REGISTRY_USER", "REGISTRY_PASSWORD")
+    missing = [name for name in names if not os.environ.get(name)]
+    if len(missing) == len(names):
+        return None
+    if missing:
+        (present,) = (name for name in names if name not in missing)
+        message = f"{present} is set but {missing[0]} is not"
+        raise RegistryError(message, f"set {missing[0]} too, or unset {present}")
+    user, password = (os.environ[name] for name in names)
+    host = os.environ.get("REGISTRY_HOST", "")
+    return Credentials(user, password, source=" and ".join(names), host=host)
+
+
+def are_for(credentials: Credentials, host: str) -> bool:
+    """Return whether credentials may be sent to a registry; see :attr:`Credentials.host`."""
+    names = DOCKER_ALIASES if host in DOCKER_ALIASES else {host.lower()}
+    return not credentials.host or credentials.host.strip().lower() in names
+
+
+def ignore(message: str) -> None:
+    """Drop a warning."""
+
+
+def find_credentials(host: str, repository: str = "", warn: Warn = ignore) -> Credentials:
+    """Return the credentials in the auth files of podman and Docker; ANONYMOUS if there are none.
+
+    The files are searched in the order of :func:`auth_files`. In each file: ``credHelpers``,
+    ``credsStore``, ``auths``; the longest key that contains the repository counts, as in
+    containers-auth.json(5).
+
+    Args:
+        host: ``host[:port]``.
+        repository: in that registry.
+        warn: receives warnings.
+
+    Raises:
+        RegistryError: a file cannot be read or is damaged.
+    """
+    for path in auth_files():
+        found = _AuthFile(path, warn).find(host, repository)
+        if found is not None:
+            log.info("credentials for %s: %s", host, found.source)
+            return found
+    return ANONYMOUS
+
+
+def auth_files() -> Iterator[Path]:
+    """Yield the auth files that exist, in the order in which they are searched.
+
+    ``REGISTRY_AUTH_FILE`` alone when it is set; else ``$XDG_RUNTIME_DIR/containers/auth.json``,
+    ``~/.config/containers/auth.json``, and ``config.json`` in ``DOCKER_CONFIG`` or ``~/.docker``.
+
+    Raises:
+        RegistryError: REGISTRY_AUTH_FILE names a file that does not exist.
+    """
+    env = os.environ
+    named = env.get("REGISTRY_AUTH_FILE")
+    if named:
+        if not Path(named).exists():
+            message = f"REGISTRY_AUTH_FILE names {named}, which does not exist"
+            raise RegistryError(message, "log in first (podman login), or unset REGISTRY_AUTH_FILE")
+        yield Path(named)
+        return
+    home = Path(env.get("HOME") or home_folder())
+    candidates = [
+        Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "containers/auth.json",
+        Path(env.get("DOCKER_CONFIG") or home / ".docker") / "config.json",
+    ]
+    runtime = env.get("XDG_RUNTIME_DIR")
+    if runtime:
+        candidates.insert(0, Path(runtime) / "containers/auth.json")
+    yield from (path for path in candidates if path.is_file())
+
+
+class _AuthFile:
+    """One ``auth.json`` or ``config.json``."""
+
+    def __init__(self, path: Path, warn: Warn) -> None:
+        self._path = path
+        self._warn = warn
+        self._data = self._read()
+        self._auths = self._data.get("auths") or {}
+        if not isinstance(self._auths, dict):
+            raise self._wrong_format()
+        self._warn_if_readable()
+
+    def find(self, host: str, repository: str) -> Credentials | None:
+        """Return the credentials for a repository; None when the file has none."""
+        helper = self._helper_of(host)
+        if helper:
+            found = _ask_helper(helper, host, self._path, self._warn)
+            if found:
+                return found
+        entries = {_normal(key): (key, value) for key, value in self._auths.items()}
+        for wanted in _keys(host, repository):
+            key, entry = entries.get(wanted, ("", None))
+            if isinstance(entry, dict):
+                found = _credentials_of(entry, f"{self._path} ({key})")
+                if found:
+                    return found
+        return None
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            data = json.loads(self._path.read_bytes() or b"{}")
+        except OSError as e:
+            hint = "let this user read it, or log in again"
+            raise RegistryError(f"cannot read {self._path}: {e.strerror}", hint) from None
+        except ValueError:  # the parser's message would quote the file
+            hint = f"{LOGIN_AGAIN}, or correct the file"
+            raise RegistryError(f"{self._path} is not JSON", hint) from None
+        if not isinstance(data, dict):
+            raise self._wrong_format()
+        return data
+
+    def _wrong_format(self) -> RegistryError:
+        message = f"{self._path} is not an auth file of docker or podman"
+        return RegistryError(message, 'it should look like {"auths": {"HOST": {"auth": "..."}}}')
+
+    def _warn_if_readable(self) -> None:
+        entries = [v for v in self._auths.values() if isinstance(v, dict)]
+        has_secrets = any(v.get("auth") or v.get("identitytoken") for v in entries)
+        if has_secrets and self._path.stat().st_mode & 0o077:
+            path = self._path
+            self._warn(f"{path} contains passwords and other users can read it: chmod 600 {path}")
+
+    def _helper_of(self, host: str) -> str:
+        names = set(_keys(host, ""))
+        helpers = self._data.get("credHelpers") or {}
+        for key, helper in helpers.items():
+            if _normal(key) in names:
+                return str(helper)
+        return str(self._data.get("credsStore") or "")
+
+
+def _keys(host: str, repository: str) -> Iterator[str]:
+    """Yield the keys under which credentials for a repository may be listed, the longest first.
+
+    ``quay.io/org/name``, ``quay.io/org``, ``quay.io``; for Docker Hub with each of its names.
+    """
+    names = sorted(DOCKER_ALIASES) if host in DOCKER_ALIASES else [host]
+    parts = repository.split("/") if repository else []
+    for name in names:
+        for n in range(len(parts), 0, -1):
+            yield "/".join([name, *parts[:n]])
+    yield from names
+
+
+def _normal(key: str) -> str:
+    """Return a key without scheme and API version; old Docker clients wrote https://HOST/v1/."""
+    name = re.sub(r"^https?://", "", key).rstrip("/")
+    return re.sub(r"/v[12]$", "", name)
+
+
+def _credentials_of(entry: Mapping[str, Any], source: str) -> Credentials | None:
+    names = ("username", "password", "identitytoken")
+    user, password, token = (str(entry.get(name) or "") for name in names)
+    if entry.get("auth"):
+        user, password = _decode(str(entry["auth"]), source)
+    return Credentials(user, password, token, source) if user or token else None
+
+
+def _decode(auth: str, source: str) -> tuple[str, str]:
+    """Return the user and the password of an ``auth`` value.
+
+    Docker CLI before 1.10 padded the password with zero bytes.
+    """
+    try:
+        user, colon, password = base64.b64decode(auth, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        colon = ""
+    if not colon:
+        message = f"{source}: 'auth' is not USER:PASSWORD in base64"
+        raise RegistryError(message, LOGIN_AGAIN) from None
+    return user, password.rstrip("\0")
+
+
+def _ask_helper(helper: str, host: str, path: Path, warn: Warn) -> Credentials | None:
+    """Return the output of ``docker-credential-HELPER get``; None with a warning if it fails."""
+    program = f"docker-credential-{helper}"
+    key = (DOCKER_KEY if host in DOCKER_ALIASES else host).encode()
+    try:
+        command = [program, "get"]
+        done = subprocess.run(command, input=key, capture_output=True, timeout=HELPER_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        reason = e.strerror if isinstance(e, OSError) else f"no answer in {HELPER_TIMEOUT_S} s"
+        warn(f"the credential helper {program} (named in {path}): {reason}; continuing without it")
+        return None
+    if done.returncode != 0:
+        message = (done.stdout + done.stderr).decode(errors="replace").strip()
+        if "credentials not found" not in message.lower():
+            warn(f"{program} (named in {path}) failed for {host}: {message[:200]}")
+        return None
+    try:
+        answer = json.loads(done.stdout)
+        user, secret = str(answer["Username"]), str(answer["Secret"])
+    except (ValueError, KeyError, TypeError):
+        warn(f"{program} (named in {path}) did not print the JSON of a credential helper")
+        return None
+    source = f"{program} ({path})"
+    if user == "<token>":  # the credential-helper protocol's mark for an identity token
+        return Credentials(identity_token=secret, source=source)
+    return Credentials(user, secret, source=source) if user else None

@@ -1,0 +1,295 @@
+"""Manifests and tags of a registry."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from builder.core.errors import HashMismatch, ImageError, RegistryError
+from builder.core.model import DOCKER_INDEX, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Descriptor
+from builder.formats.oci.digest import sha256
+from builder.formats.oci.manifest import parse_index, parse_json, stated_media_type
+from builder.formats.oci.reference import check_repository, is_digest
+from builder.formats.registry.answer import BUSY, Answer, Request, content_length, printable
+from builder.formats.registry.errors import ArtifactRefused
+from builder.formats.registry.transport import Transport, push_scopes
+
+#: The media types that builder reads.
+ACCEPT = (OCI_INDEX, OCI_MANIFEST, DOCKER_INDEX, DOCKER_MANIFEST)
+#: A list with more pages is a registry's fault (a page that links to itself).
+MAX_PAGES = 1000
+#: In bytes, all pages of a list together: enough for 100,000 of the longest tags.
+MAX_LIST = 32 << 20
+#: Attempts to read a new tag back, with pauses: some seconds are enough for a cache before a
+#: registry.
+READ_BACKS = 4
+#: Attempts to store a manifest that the registry finds damaged although it is not.
+_PUTS = 3
+#: Error codes of a manifest that is refused whatever its kind is.
+_BAD_PUT = frozenset({"MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN", "DIGEST_INVALID"})
+#: For :meth:`Manifests.move_tag`: the tag may name anything, or not exist.
+ANY = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class TagMove:
+    """What happened to a tag."""
+
+    before: str | None
+    """The digest that the tag named before; None: it did not exist."""
+    now: str | None
+    """The digest that the tag names now, as the registry reports it; None: the tag does not
+    exist.
+    """
+    written: bool
+    """Whether a manifest was sent. False: the tag named the manifest already, or was not as
+    expected.
+    """
+
+
+class Manifests:
+    """The manifests and tags of one registry."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def head(self, repository: str, ref: str) -> Descriptor | None:
+        """Return the descriptor of a tag or digest, without its manifest; None: it does not exist.
+
+        ``Docker-Content-Digest`` is optional (distribution-spec 1.1): without it the manifest is
+        downloaded and hashed.
+
+        Raises:
+            RegistryError: the registry refuses, or cannot be reached.
+            HashMismatch: ``ref`` is a digest, and the registry names another one.
+        """
+        answer = self._read("HEAD", repository, ref, ACCEPT)
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            action = f"return the manifest of {self._name(repository, ref)}"
+            raise self._transport.refusal(answer, action)
+        digest = answer.headers.get("Docker-Content-Digest", "")
+        size = content_length(answer.headers)
+        if not is_digest(digest) or size is None:
+            data, media_type, digest = self.get(repository, ref)
+            return Descriptor(media_type, digest, len(data))
+        if is_digest(ref) and digest != ref:
+            raise _mismatch(self._name(repository, ref), digest, ref)
+        return Descriptor(answer.media_type, digest, size)
+
+    def get(
+        self, repository: str, ref: str, accept: Sequence[str] = ACCEPT
+    ) -> tuple[bytes, str, str]:
+        """Return a manifest or index: its bytes, media type and digest, verified.
+
+        Args:
+            repository: in the registry.
+            ref: a tag or digest.
+            accept: the media types to ask for.
+
+        Raises:
+            RegistryError: it does not exist, or the registry refuses.
+            HashMismatch: the content does not match the digest.
+            ImageError: its media types contradict each other, or it is both a manifest and an
+                index.
+        """
+        answer = self._read("GET", repository, ref, accept)
+        name = self._name(repository, ref)
+        if answer.status != 200:
+            raise self._transport.refusal(answer, f"return {name}")
+        digest = sha256(answer.body)
+        stated = printable(answer.headers.get("Docker-Content-Digest", digest), 200)
+        expected = ref if is_digest(ref) else stated
+        if not is_digest_of(expected, answer.body):
+            raise _mismatch(name, digest, expected)
+        return answer.body, stated_media_type(answer.body, answer.media_type, name), digest
+
+    def put(self, repository: str, ref: str, data: bytes, media_type: str) -> str:
+        """Store a manifest under a tag or its digest; return the digest. Its blobs must exist.
+
+        Args:
+            repository: in the registry.
+            ref: a tag, or the manifest's digest.
+            data: the manifest's bytes.
+            media_type: of the manifest.
+
+        Raises:
+            RegistryError: the registry refuses it, changes it, or cannot be reached.
+        """
+        self._put(repository, ref, data, media_type)
+        return sha256(data)
+
+    def move_tag(
+        self, repository: str, tag: str, data: bytes, media_type: str, *, expected: str | None = ANY
+    ) -> TagMove:
+        """Point a tag at a manifest whose blobs exist already, and read the tag back.
+
+        The registry is asked directly before the write; a tag that is not as expected is not
+        written. Between that and the write another client may still move the tag, since the
+        distribution-spec has no conditional requests (its issue 250). The caller compares ``now``
+        with the digest of ``data``: another digest belongs to another client.
+
+        Args:
+            repository: in the registry.
+            tag: the tag.
+            data: the manifest's bytes.
+            media_type: of the manifest.
+            expected: the digest that the tag must name before; None: the tag must not exist;
+                :data:`ANY`: the tag is moved in any case.
+
+        Raises:
+            RegistryError: the registry refuses, changes the manifest, or cannot be reached.
+        """
+        digest = sha256(data)
+        found = self.head(repository, tag)
+        before = found.digest if found else None
+        if before == digest or expected not in (ANY, before):
+            return TagMove(before, before, written=False)
+        self.put(repository, tag, data, media_type)
+        for failures in range(1, READ_BACKS + 1):
+            found = self.head(repository, tag)
+            now = found.digest if found else None
+            if now != before or failures == READ_BACKS:  # a cache may return the old digest
+                break
+            self._transport.pause(failures, f"the tag {tag} is unchanged")
+        return TagMove(before, now, written=True)
+
+    def put_referrer(self, repository: str, data: bytes, media_type: str) -> bool:
+        """Store a manifest with a ``subject``; return True if the registry lists it as a referrer.
+
+        Raises:
+            ArtifactRefused: the registry does not accept such manifests.
+        """
+        answer = self._put(repository, sha256(data), data, media_type, ArtifactRefused)
+        return "OCI-Subject" in answer.headers
+
+    def get_referrers(self, repository: str, digest: str) -> list[Descriptor] | None:
+        """Return the artifacts attached to a manifest; None if the registry has no such list.
+
+        Registries before distribution-spec 1.1 answer in many ways: distribution 2.8 (Debian's
+        docker-registry) with 404, others with 400, 405, 406, or with 200 and a page for people.
+
+        Raises:
+            RegistryError: the registry refuses access, or cannot be reached.
+        """
+        found: list[Descriptor] = []
+        for answer in self._pages(repository, f"referrers/{digest}", OCI_INDEX):
+            if answer.status in (401, 403) or answer.status in BUSY:
+                name = self._name(repository, digest)
+                raise self._transport.refusal(answer, f"list what is attached to {name}")
+            if answer.status != 200 or answer.media_type != OCI_INDEX:
+                return None
+            found += parse_referrers(answer.body, self._transport.host)
+        return found
+
+    def _pages(self, repository: str, path: str, accept: str) -> Iterator[Answer]:
+        """Yield the responses of a list that may have several pages."""
+        transport = self._transport
+        request = transport.reading("GET", repository, path, {"Accept": accept})
+        left = MAX_LIST
+        for _ in range(MAX_PAGES):
+            answer = transport.ask(request)
+            yield answer
+            left -= len(answer.body)
+            following = transport.next_page(answer)
+            if following is None:
+                return
+            if left < 0:
+                break
+            request = replace(request, url=following)
+        raise transport.error(
+            f"{transport.host}: the list {request.url.path} does not end: "
+            f"more than {MAX_PAGES} pages or {MAX_LIST >> 20} MiB",
+            "this is a fault of the registry: ask its owner",
+        )
+
+    def _read(self, method: str, repository: str, ref: str, accept: Sequence[str]) -> Answer:
+        headers, path = {"Accept": ", ".join(accept)}, f"manifests/{ref}"
+        return self._transport.ask(self._transport.reading(method, repository, path, headers))
+
+    def _put(
+        self,
+        repository: str,
+        ref: str,
+        data: bytes,
+        media_type: str,
+        refused: type[RegistryError] = RegistryError,
+    ) -> Answer:
+        """Send a manifest; return the answer: the registry has stored these bytes.
+
+        Args:
+            repository, ref, data, media_type: see :meth:`put`.
+            refused: the error for a registry that does not accept this kind of manifest.
+        """
+        check_repository(repository)
+        url = self._transport.url(f"/v2/{repository}/manifests/{ref}")
+        headers = {"Content-Type": media_type}
+        request = Request("PUT", url, push_scopes(repository), repository, headers, data)
+        # a tag is looked at again first
+        tries = _PUTS if is_digest(ref) and is_digest_of(ref, data) else 1
+        answer = self._send(request, tries)
+        name = self._name(repository, ref)
+        if answer.status not in (200, 201, 202):
+            is_kind = answer.status in (400, 405, 415, 422) and not _BAD_PUT & set(answer.codes())
+            kind = refused if is_kind else RegistryError
+            raise self._transport.refusal(answer, f"accept the manifest of {name}", kind)
+        digest = sha256(data)
+        stored = printable(answer.headers.get("Docker-Content-Digest", digest), 200)
+        if not is_digest_of(stored, data):
+            raise self._transport.error(
+                f"{self._transport.host} stored the manifest of {name} as {stored}, not as {digest}",
+                "the registry rewrites manifests: use another one",
+            )
+        return answer
+
+    def _send(self, request: Request, tries: int) -> Answer:
+        for failures in range(1, tries):
+            answer = self._transport.ask(request)
+            # docker-registry 2.8 answers so when another client stores the same manifest at that
+            # moment.
+            if answer.status != 400 or "DIGEST_INVALID" not in answer.codes():
+                return answer
+            self._transport.pause(failures, answer)
+        return self._transport.ask(request)
+
+    def _name(self, repository: str, ref: str) -> str:
+        return f"{self._transport.host}/{repository}{'@' if is_digest(ref) else ':'}{ref}"
+
+
+def _mismatch(name: str, digest: str, expected: str) -> HashMismatch:
+    message = f"digest mismatch: the manifest of {name} is {digest}, expected {expected}"
+    return HashMismatch(message, "try again; a proxy may have changed it")
+
+
+def is_digest_of(digest: str, data: bytes) -> bool:
+    """Return whether a registry's ``Docker-Content-Digest`` is of these bytes.
+
+    It may use another algorithm of the image-spec, such as sha512. One that builder does not know
+    counts as right: builder compares the sha256 that it computes itself.
+    """
+    algorithm, _, value = digest.partition(":")
+    if algorithm not in ("sha256", "sha384", "sha512"):
+        return True
+    return hashlib.new(algorithm, data).hexdigest() == value
+
+
+def parse_referrers(data: bytes, where: str) -> list[Descriptor]:
+    """Return the entries of a list of attached artifacts.
+
+    Args:
+        data: the image index.
+        where: its name, for messages.
+
+    Raises:
+        RegistryError: it is damaged.
+    """
+    what = f"{where}: the list of attached artifacts"
+    try:
+        if parse_json(data, what).get("manifests", "") is None:
+            return []  # an empty list of a program in Go
+        index = parse_index(data, what, OCI_INDEX)
+    except ImageError as e:
+        raise RegistryError(e.message, "ask the registry's owner") from None
+    return [Descriptor.from_json(entry) for entry in index["manifests"]]

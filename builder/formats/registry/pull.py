@@ -1,0 +1,156 @@
+"""Pulls an image from a registry, with all its layers, into the store."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from builder.core.model import Descriptor, Image, Layer
+from builder.core.parallel import Stopped, in_parallel
+from builder.core.progress import QUIET, Reporter, working
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.formats.oci.documents import check_size
+from builder.formats.oci.manifest import (
+    MANIFESTS,
+    read_image,
+    stated_media_type,
+    through_indexes,
+)
+from builder.formats.oci.reference import Reference, is_digest
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.origins import Origins
+from builder.formats.registry.push import TRANSFERS
+
+log = logging.getLogger(__name__)
+
+
+def resolve_manifest(
+    client: RegistryClient, repository: str, ref: str, architecture: str
+) -> tuple[bytes, Descriptor]:
+    """Return the image manifest of a tag or digest; of an index, that of ``linux/<architecture>``.
+
+    Args:
+        client: the registry.
+        repository: in that registry.
+        ref: a tag or a digest.
+        architecture: as the OCI names it: ``amd64``, ``arm64``.
+
+    Raises:
+        RegistryError: it does not exist, or is not an image.
+        ImageError: the index has no image for this architecture, or is damaged.
+    """
+    tag, named = (None, ref) if is_digest(ref) else (ref, None)
+    where = str(Reference(client.host, repository, tag, named))
+    data, media_type, digest = client.manifests.get(repository, ref)
+
+    def read(descriptor: Descriptor) -> bytes:
+        if descriptor.digest == digest:
+            return data
+        check_size(descriptor.size, f"the manifest {descriptor.digest} of {where}")
+        return client.manifests.get(repository, descriptor.digest)[0]
+
+    first = Descriptor(media_type, digest, len(data))
+    found = through_indexes(first, read, architecture, where)
+    manifest = read(found)
+    media_type = stated_media_type(manifest, found.media_type, where)
+    if media_type not in MANIFESTS:
+        raise client.error(
+            f"{where} is not an image; its media type is {media_type or 'not stated'}",
+            "builder reads OCI images and Docker images of schema 2: "
+            "push an older one again with a current Docker",
+        )
+    return manifest, Descriptor(media_type, found.digest, len(manifest))
+
+
+def pull_image(
+    client: RegistryClient,
+    repository: str,
+    ref: str,
+    architecture: str,
+    store: Store,
+    reporter: Reporter = QUIET,
+) -> Image:
+    """Download an image; blobs in the store are not downloaded again.
+
+    Args:
+        client: the registry.
+        repository: in that registry.
+        ref: a tag or a digest.
+        architecture: which image of an index for several architectures (``amd64``).
+        store: receives the config and the layers.
+        reporter: receives progress.
+
+    Raises:
+        RegistryError, ImageError, HashMismatch, SpaceError: see the client and
+            :func:`resolve_manifest`.
+    """
+    where = f"{client.host}/{repository}"
+    manifest, descriptor = resolve_manifest(client, repository, ref, architecture)
+
+    def read(config: Descriptor) -> bytes:
+        return client.blobs.download_to_store(repository, config, store).read_bytes()
+
+    image = read_image(manifest, descriptor, read, where)
+    remote = tuple(replace(layer, origin=where) for layer in image.layers)
+    return fetch_layers(replace(image, layers=remote), store, client.settings, reporter, client)
+
+
+def fetch_layers(
+    image: Image,
+    store: Store,
+    settings: Settings | None,
+    reporter: Reporter = QUIET,
+    client: RegistryClient | None = None,
+) -> Image:
+    """Return the image with every layer on this machine; missing ones are downloaded.
+
+    Args:
+        image: the image.
+        store: receives the layers.
+        settings: its ``offline`` forbids registries on other machines.
+        reporter: receives progress.
+        client: an open client, used for layers on that client's host.
+
+    Raises:
+        RegistryError: a layer has no origin, its registry cannot be reached, or ``offline`` forbids
+            it.
+        HashMismatch, SpaceError: see the client.
+    """
+    missing = {layer.descriptor.digest: layer for layer in image.layers if layer.path is None}
+    log.info("%d of %d layers must be downloaded", len(missing), len(image.layers))
+    if not missing:
+        return image
+    with Origins(settings, reporter, client) as origins:
+        paths = _download(missing.values(), store, origins, reporter)
+    layers = tuple(
+        layer if layer.path is not None else replace(layer, path=paths[layer.descriptor.digest])
+        for layer in image.layers
+    )
+    return replace(image, layers=layers)
+
+
+def _download(
+    layers: Collection[Layer], store: Store, origins: Origins, reporter: Reporter
+) -> dict[str, Path]:
+    """Download layers; return their paths by digest."""
+    for layer in layers:  # a layer without origin is an error before anything is downloaded
+        origins.client_of(layer)
+    task = f"pulling {next(iter(layers)).origin}"
+    stop = threading.Event()
+
+    def advance(amount: int) -> None:
+        if stop.is_set():
+            raise Stopped
+        reporter.advance(task, amount)
+
+    def download(layer: Layer) -> Path:
+        client, repository = origins.client_of(layer)
+        return client.blobs.download_to_store(repository, layer.descriptor, store, advance)
+
+    with working(reporter, task, sum(layer.descriptor.size for layer in layers)):
+        done = in_parallel(download, layers, TRANSFERS, stop)
+    return {layer.descriptor.digest: path for layer, path in done}

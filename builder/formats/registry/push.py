@@ -1,0 +1,255 @@
+"""Pushes an image: the missing blobs, then the manifest. Tags move afterwards.
+
+1. Ask for the manifest by its digest, and for every blob, 16 requests at a time. Only missing
+   blobs, and those of another size, continue: a registry may have lost one although it has the
+   manifest.
+2. Mount missing blobs from other repositories of the same registry where possible: those that this
+   command has pushed them to, and that of the base.
+3. Upload the rest, eight at a time, the largest first: from the store, or from the registry that a
+   layer of the base image comes from, without a copy on this machine. A layer of the store that
+   turns out to be damaged is removed there.
+4. Upload the config, then the manifest under its digest, unless the registry had all of it before.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from builder.core.errors import RegistryError
+from builder.core.model import Descriptor, Image, Layer
+from builder.core.parallel import Stopped, in_parallel
+from builder.core.progress import QUIET, Reporter, working
+from builder.core.store.blobs import Store
+from builder.core.store.files import sha256_file
+from builder.core.text import human_bytes
+from builder.formats.oci.image import image_blobs
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.origins import Origins
+from builder.formats.registry.source import DamagedSource, bytes_source
+
+log = logging.getLogger(__name__)
+
+#: Requests at a time: small ones, and downloads.
+CHECKS, TRANSFERS = 16, 4
+#: Uploads at a time. Where a connection is slow and the network is not, eight take 0.6 to 0.8 of
+#: the time of four (docs/performance.md).
+UPLOADS = 8
+#: By registry and digest: the first repository to which this command pushed a blob. Images that
+#: share layers may go to several repositories of a registry. A layer that one of them has is
+#: mounted in the others, not sent again.
+KnownBlobs = dict[tuple[str, str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class PushReport:
+    """What a push did. Blobs are layers and the config."""
+
+    digest: str
+    sent: tuple[Descriptor, ...] = ()
+    """The blobs whose bytes were sent: those that were neither present nor mounted."""
+    blobs_mounted: int = 0
+    blobs_present: int = 0
+    """Blobs that the repository had before."""
+    seconds: float = 0.0
+    """Of the whole push."""
+
+    @property
+    def blobs_sent(self) -> int:
+        """The number of blobs that were sent."""
+        return len(self.sent)
+
+    @property
+    def bytes_sent(self) -> int:
+        """The sum of their sizes."""
+        return sum(blob.size for blob in self.sent)
+
+
+def push_image(
+    image: Image,
+    client: RegistryClient,
+    repository: str,
+    *,
+    known: KnownBlobs | None = None,
+    reporter: Reporter = QUIET,
+) -> PushReport:
+    """Push everything except the tags: afterwards the image can be pulled by its digest.
+
+    Args:
+        image: the image.
+        client: the registry.
+        repository: in that registry.
+        known: where blobs are that were pushed before; receives those of this image.
+        reporter: receives progress.
+
+    Raises:
+        RegistryError: the registry refuses, or cannot be reached; then it does not have the image.
+    """
+    known = {} if known is None else known
+    report = _Push(image, client, repository, known, reporter).run()
+    for blob in image_blobs(image):
+        known.setdefault((client.host, blob.digest), repository)
+    return report
+
+
+@dataclass(frozen=True, eq=False)
+class _Push:
+    """One push of one image."""
+
+    image: Image
+    client: RegistryClient
+    repository: str
+    known: KnownBlobs
+    reporter: Reporter
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def task(self) -> str:
+        return f"pushing to {self.client.host}/{self.repository}"
+
+    def run(self) -> PushReport:
+        started = time.monotonic()
+        image, client = self.image, self.client
+        client.expect_push(self.repository)
+        layers = {layer.descriptor.digest: layer for layer in image.layers}
+        has_manifest = client.manifests.head(self.repository, image.digest) is not None
+
+        with working(self.reporter, f"asking {client.host} for layers"):
+            missing = self._missing(layers.values())
+            to_send = self._not_mounted(missing)
+        mounted = len(missing) - len(to_send)
+        counts = (len(layers) - len(missing), mounted, len(to_send))
+        log.info("%s: %d layers are there, %d mounted, %d to send", self.task, *counts)
+        config_sent, config_mounted = self._upload(to_send)
+        if not has_manifest or missing or config_sent or config_mounted:
+            media_type = image.manifest_descriptor.media_type
+            client.manifests.put(self.repository, image.digest, image.manifest, media_type)
+
+        sent = [layer.descriptor for layer in to_send]
+        if config_sent:
+            sent.append(image.config_descriptor)
+        mounted += config_mounted
+        return PushReport(
+            image.digest,
+            sent=tuple(sent),
+            blobs_mounted=mounted,
+            blobs_present=len(layers) + 1 - len(sent) - mounted,
+            seconds=time.monotonic() - started,
+        )
+
+    def _missing(self, layers: Iterable[Layer]) -> list[Layer]:
+        """Return the layers that the repository does not have, or has with another size."""
+
+        def is_there(layer: Layer) -> bool:
+            return self.client.blobs.has(self.repository, layer.descriptor)
+
+        return [layer for layer, there in in_parallel(is_there, layers, CHECKS) if not there]
+
+    def _not_mounted(self, layers: Iterable[Layer]) -> list[Layer]:
+        """Return the layers that could not be mounted from another repository."""
+
+        def mount(layer: Layer) -> bool:
+            host, _, origin = layer.origin.partition("/")
+            sources = [origin] if origin and host == self.client.host else []
+            return self._mount(layer.descriptor, sources)
+
+        return [layer for layer, mounted in in_parallel(mount, layers, CHECKS) if not mounted]
+
+    def _mount(self, blob: Descriptor, first: Sequence[str] = ()) -> bool:
+        """Return whether the repository has the whole blob after a mount.
+
+        Args:
+            blob: the blob.
+            first: repositories to try after those that are known to have it.
+        """
+        blobs, repository = self.client.blobs, self.repository
+        known = self.known.get((self.client.host, blob.digest), repository)
+        others = [source for source in dict.fromkeys([known, *first]) if source != repository]
+        mounted = any(blobs.mount(repository, blob.digest, source) for source in others)
+        return mounted and blobs.has(repository, blob)
+
+    def _upload(self, layers: Sequence[Layer]) -> tuple[int, int]:
+        """Upload layers and the config; return how many configs (0 or 1) were sent and mounted."""
+        if not layers:
+            return self._upload_config()
+        with working(self.reporter, self.task, sum(layer.descriptor.size for layer in layers)):
+            with Origins(self.client.settings, self.reporter, self.client) as origins:
+                for layer in layers:
+                    if layer.path is None:  # without origin: an error before anything is sent
+                        origins.client_of(layer)
+                largest_first = sorted(layers, key=lambda layer: -layer.descriptor.size)
+                upload = partial(self._upload_layer, origins)
+                in_parallel(upload, largest_first, UPLOADS, self.stop)
+            return self._upload_config()
+
+    def _upload_layer(self, origins: Origins, layer: Layer) -> None:
+        blob = layer.descriptor
+        log.info("sending %s (%s)", layer.title or blob.digest, human_bytes(blob.size))
+        if layer.path is not None:
+            self._upload_file(blob, layer.path)
+            return
+        origin, source = origins.client_of(layer)
+        try:
+            self.client.blobs.upload(
+                self.repository,
+                blob,
+                lambda offset: origin.blobs.read(source, blob.digest, offset),
+                self._advance,
+            )
+        except DamagedSource:
+            raise origin.error(
+                f"{layer.origin} returned different content for the layer {blob.digest}",
+                f"the copy there is damaged, or a proxy changes it: ask the owner of {origin.host}",
+            ) from None
+
+    def _upload_file(self, blob: Descriptor, path: Path) -> None:
+        try:
+            self.client.blobs.upload_file(self.repository, blob, path, self._advance)
+        except RegistryError as e:
+            may_be_damaged = isinstance(e, DamagedSource) or "DIGEST_INVALID" in e.codes
+            if may_be_damaged and not _is_intact(path, blob):
+                raise self._damaged(blob, path) from None
+            if isinstance(e, DamagedSource):
+                raise RegistryError(
+                    f"{path} was read with other bytes than it has",
+                    "publish again; if this happens twice, check the memory and the disk of this machine",
+                ) from None
+            raise
+
+    def _damaged(self, blob: Descriptor, path: Path) -> RegistryError:
+        """Remove a damaged layer from the store; return the error for it."""
+        settings = self.client.settings
+        store = Store(settings.cache) if settings is not None else None
+        if store is None or path != store.path(blob.digest):
+            message = f"{path} is damaged: it is no longer {blob.digest}"
+            return RegistryError(message, "delete it and build again")
+        store.drop(blob.digest)
+        message = f"the layer {blob.digest} was damaged in the cache ({path}); it was removed there"
+        return RegistryError(message, "build again: the layer is made again")
+
+    def _upload_config(self) -> tuple[int, int]:
+        config = self.image.config_descriptor
+        if self.client.blobs.has(self.repository, config):
+            return 0, 0
+        if self._mount(config):
+            return 0, 1
+        self.client.blobs.upload(self.repository, config, bytes_source(self.image.config))
+        return 1, 0
+
+    def _advance(self, amount: int) -> None:
+        if self.stop.is_set():
+            raise Stopped
+        self.reporter.advance(self.task, amount)
+
+
+def _is_intact(path: Path, blob: Descriptor) -> bool:
+    """Return whether a file has the size and the digest of a blob; reads all of it."""
+    try:
+        return path.stat().st_size == blob.size and sha256_file(path) == blob.digest
+    except OSError:
+        return False

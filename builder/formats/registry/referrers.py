@@ -1,0 +1,344 @@
+"""Artifacts attached to images: reports, SBOMs, statements (subjects of image-spec 1.1).
+
+An attached artifact is a separate manifest that names the image as its subject: the image and its
+digest do not change. Registries with distribution-spec 1.1 list the manifests that refer to an
+image. For older ones (distribution 2.8, Debian's docker-registry) the list is an image index under
+the tag ``sha256-<hex>``, the referrers tag schema. OCI layouts list such manifests in
+``index.json``, without a tag.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from builder.core.errors import RegistryError
+from builder.core.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
+from builder.core.store.blobs import Store
+from builder.core.text import human_bytes
+from builder.formats.oci.image import manifest_of
+from builder.formats.oci.layout import read_blob, read_index, write_layout
+from builder.formats.oci.manifest import parse_json, parse_manifest
+from builder.formats.registry.answer import MAX_SMALL_BLOB
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.manifests import parse_referrers
+from builder.formats.registry.oras import TITLE
+from builder.formats.registry.source import bytes_source
+
+log = logging.getLogger(__name__)
+
+EMPTY = "application/vnd.oci.empty.v1+json"
+CREATED = "org.opencontainers.image.created"
+_EMPTY_CONFIG = b"{}"
+#: In bytes: all files of all artifacts of one type together, which are read into memory.
+MAX_ATTACHED = 256 << 20
+#: The list of an old registry is read, extended and written, and others may do the same at the same
+#: time: each writer checks afterwards whether its entry is still there, this many times.
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedFile:
+    """A small file of an attached artifact."""
+
+    name: str
+    media_type: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """An artifact as it was read."""
+
+    digest: str
+    """Of its manifest."""
+    artifact_type: str
+    files: tuple[AttachedFile, ...]
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of its manifest."""
+    subject: str = ""
+    """The digest of the image that its manifest names."""
+
+    @property
+    def created(self) -> str:
+        """When it was made, as RFC 3339 time; empty when the manifest does not state it."""
+        return self.annotations.get(CREATED, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """An artifact to attach."""
+
+    artifact_type: str
+    """The media type that states what the files are."""
+    files: Sequence[AttachedFile]
+    """Small files."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of its manifest."""
+
+    def manifest(self, subject: Descriptor) -> tuple[bytes, Descriptor]:
+        """Return the manifest for an image, and its descriptor as lists of referrers contain it."""
+        about = Descriptor(subject.media_type, subject.digest, subject.size)
+        more: dict[str, Any] = {"artifactType": self.artifact_type, "subject": about.to_json()}
+        if self.annotations:
+            more["annotations"] = dict(self.annotations)
+        layers = (descriptor for descriptor, _ in self.layers())
+        data = manifest_of(Descriptor.of(EMPTY, _EMPTY_CONFIG), layers, **more)
+        entry = replace(
+            Descriptor.of(OCI_MANIFEST, data),
+            artifact_type=self.artifact_type,
+            annotations=dict(self.annotations),
+        )
+        return data, entry
+
+    def layers(self) -> list[tuple[Descriptor, bytes]]:
+        """Return the files as layers."""
+        return [
+            (replace(Descriptor.of(f.media_type, f.data), annotations={TITLE: f.name}), f.data)
+            for f in self.files
+        ]
+
+
+# registries: writing ------------------------------------------------------------------------------
+
+
+def attach(client: RegistryClient, repository: str, subject: Descriptor, artifact: Artifact) -> str:
+    """Attach files to an image that the repository has; return the artifact's digest.
+
+    The same files attached again are the same artifact, which is not uploaded or listed again.
+
+    Args:
+        client: the registry.
+        repository: of the image.
+        subject: the image's manifest.
+        artifact: the files.
+
+    Raises:
+        ArtifactRefused: the registry accepts container images only.
+        RegistryError: it refuses, or cannot be reached.
+    """
+    client.expect_push(repository)
+    manifest, entry = artifact.manifest(subject)
+    if _is_listed(entry.digest, referrers(client, repository, subject.digest)):
+        return entry.digest
+    config = Descriptor.of(EMPTY, _EMPTY_CONFIG)
+    for descriptor, data in [(config, _EMPTY_CONFIG), *artifact.layers()]:
+        if not client.blobs.has(repository, descriptor):
+            client.blobs.upload(repository, descriptor, bytes_source(data))
+    listed = client.manifests.put_referrer(repository, manifest, OCI_MANIFEST)
+    if not listed:
+        # A registry may list the manifest without sending the OCI-Subject header.
+        found = client.manifests.get_referrers(repository, subject.digest)
+        listed = _is_listed(entry.digest, found or [])
+    if not listed:
+        log.info("%s has no list of attached artifacts: a tag names them", client.host)
+        _list_by_tag(client, repository, subject.digest, entry)
+    return entry.digest
+
+
+def _is_listed(digest: str, listed: Sequence[Descriptor]) -> bool:
+    return any(descriptor.digest == digest for descriptor in listed)
+
+
+def _list_by_tag(client: RegistryClient, repository: str, subject: str, entry: Descriptor) -> None:
+    """Add an entry to the list under the tag; see :data:`_TRIES`."""
+    tag, manifests = referrers_tag(subject), client.manifests
+    for _ in range(_TRIES):
+        listed, digest = _listed_by_tag(client, repository, subject)
+        if _is_listed(entry.digest, listed):
+            return
+        entries = [descriptor.to_json() for descriptor in (*listed, entry)]
+        index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}
+        manifests.move_tag(repository, tag, canonical_json(index), OCI_INDEX, expected=digest)
+    listed, _ = _listed_by_tag(client, repository, subject)
+    if not _is_listed(entry.digest, listed):
+        raise client.error(
+            f"{client.host}/{repository}:{tag} was changed by other clients {_TRIES} times",
+            "wait until they are done, then publish again",
+        )
+
+
+# registries: reading ------------------------------------------------------------------------------
+
+
+def referrers(
+    client: RegistryClient, repository: str, subject: str, artifact_type: str | None = None
+) -> list[Descriptor]:
+    """Return the artifacts attached to an image, as the registry lists them.
+
+    Args:
+        client: the registry.
+        repository: of the image.
+        subject: the digest of the image.
+        artifact_type: artifacts of this type only; None: all.
+
+    Raises:
+        RegistryError: the registry refuses, or cannot be reached.
+    """
+    found = client.manifests.get_referrers(repository, subject)
+    if found is None:
+        found, _ = _listed_by_tag(client, repository, subject)
+    return [d for d in found if artifact_type in (None, d.artifact_type)]
+
+
+def referrers_tag(subject: str) -> str:
+    """Return the tag of the list in registries before distribution-spec 1.1."""
+    return subject.replace(":", "-", 1)
+
+
+def _listed_by_tag(
+    client: RegistryClient, repository: str, subject: str
+) -> tuple[list[Descriptor], str | None]:
+    """Return the list under the tag, and its digest; None: there is no such tag."""
+    tag = referrers_tag(subject)
+    current = client.manifests.head(repository, tag)
+    if current is None:
+        return [], None
+    name = f"{client.host}/{repository}:{tag}"
+    data, media_type, _ = client.manifests.get(repository, current.digest, [OCI_INDEX])
+    if media_type != OCI_INDEX:
+        raise client.error(
+            f"{name} is not a list of attached artifacts but {media_type}",
+            "something else uses this tag, which the OCI reserves: delete it there",
+        )
+    return parse_referrers(data, name), current.digest
+
+
+def read_attached(
+    client: RegistryClient, repository: str, subject: str, artifact_type: str | None = None
+) -> list[Attached]:
+    """Return the artifacts that are attached to an image, the newest last.
+
+    Args:
+        client, repository, subject, artifact_type: see :func:`referrers`.
+
+    Raises:
+        RegistryError, ImageError: the registry refuses, or what is attached is damaged.
+    """
+    listed = referrers(client, repository, subject, artifact_type)
+    where = f"{client.host}/{repository}@{subject}"
+    return _within_limit((read_artifact(client, repository, d.digest) for d in listed), where)
+
+
+def _within_limit(artifacts: Iterator[Attached], where: str) -> list[Attached]:
+    """Return the artifacts; raise RegistryError when they are larger than :data:`MAX_ATTACHED`."""
+    found: list[Attached] = []
+    size = 0
+    for artifact in artifacts:
+        found.append(artifact)
+        size += sum(len(file.data) for file in artifact.files)
+        if size > MAX_ATTACHED:
+            raise _too_much(where, MAX_ATTACHED)
+    return sorted(found, key=lambda a: (a.created, a.digest))
+
+
+def _small_files(manifest: Mapping[str, Any], where: str) -> list[Descriptor]:
+    """Return the files of an artifact; raise RegistryError when they are too large for memory."""
+    files = [Descriptor.from_json(d) for d in manifest["layers"]]
+    if sum(file.size for file in files) > MAX_SMALL_BLOB:
+        raise _too_much(where, MAX_SMALL_BLOB)
+    return files
+
+
+def _too_much(where: str, most: int) -> RegistryError:
+    return RegistryError(
+        f"what is attached to {where} is too large: at most {human_bytes(most)} are read",
+        "builder attaches small files only: remove there what others attached",
+    )
+
+
+def read_artifact(client: RegistryClient, repository: str, digest: str) -> Attached:
+    """Return an attached artifact by its digest, verified; no list has to name it.
+
+    Raises:
+        RegistryError, ImageError: there is none, or it is damaged.
+    """
+    manifest, _, _ = client.manifests.get(repository, digest, [OCI_MANIFEST])
+    where = f"{client.host}/{repository}"
+    data = parse_manifest(manifest, Descriptor.of(OCI_MANIFEST, manifest), where)
+    return _attached(data, digest, partial(client.blobs.get, repository), where)
+
+
+def _attached(
+    manifest: Mapping[str, object], digest: str, read: Callable[[Descriptor], bytes], where: str
+) -> Attached:
+    files = tuple(
+        AttachedFile(file.annotations.get(TITLE, ""), file.media_type, read(file))
+        for file in _small_files(manifest, where)
+    )
+    annotations = manifest.get("annotations")
+    known = annotations if isinstance(annotations, dict) else {}
+    texts = {str(key): str(value) for key, value in known.items()}
+    subject = manifest.get("subject")
+    about = str(subject.get("digest")) if isinstance(subject, dict) else ""
+    return Attached(digest, str(manifest.get("artifactType") or ""), files, texts, about)
+
+
+# OCI layouts --------------------------------------------------------------------------------------
+
+
+def attach_in_layout(folder: Path, store: Store, subject: Descriptor, artifact: Artifact) -> str:
+    """Attach files to an image in an OCI layout; return the artifact's digest.
+
+    Args:
+        folder: the layout.
+        store: receives the files.
+        subject, artifact: see :func:`attach`.
+
+    Raises:
+        ImageError, SpaceError: see :func:`builder.formats.oci.layout.write_layout`.
+    """
+    manifest, entry = artifact.manifest(subject)
+    layers = tuple(
+        Layer(descriptor, descriptor.digest, store.path(store.add(data)))
+        for descriptor, data in artifact.layers()
+    )
+    config = Descriptor.of(EMPTY, _EMPTY_CONFIG)
+    write_layout(Image(layers, _EMPTY_CONFIG, config, manifest, entry), folder, None, store)
+    return entry.digest
+
+
+def layout_referrers(
+    folder: Path, subject: str, artifact_type: str | None = None
+) -> list[Descriptor]:
+    """Return the artifacts attached to an image of an OCI layout.
+
+    Args:
+        folder: the layout.
+        subject: the digest of the image.
+        artifact_type: artifacts of this type only; None: all.
+
+    Raises:
+        ImageError: the layout is damaged.
+    """
+    found = []
+    for descriptor in map(Descriptor.from_json, read_index(folder)["manifests"]):
+        if not descriptor.artifact_type or artifact_type not in (None, descriptor.artifact_type):
+            continue
+        what = f"the manifest {descriptor.digest} in {folder}"
+        manifest = parse_json(read_blob(folder, descriptor), what)
+        if (manifest.get("subject") or {}).get("digest") == subject:
+            found.append(descriptor)
+    return found
+
+
+def read_attached_in_layout(
+    folder: Path, subject: str, artifact_type: str | None = None
+) -> list[Attached]:
+    """Return the artifacts that are attached to an image of a layout, the newest last.
+
+    Raises:
+        ImageError, RegistryError: what is attached is damaged, or too large.
+    """
+    listed = layout_referrers(folder, subject, artifact_type)
+    return _within_limit((_read_in_layout(folder, d) for d in listed), f"oci:{folder}@{subject}")
+
+
+def _read_in_layout(folder: Path, descriptor: Descriptor) -> Attached:
+    data = parse_manifest(read_blob(folder, descriptor), descriptor, str(folder))
+    read = partial(read_blob, folder, most=MAX_SMALL_BLOB)
+    return _attached(data, descriptor.digest, read, str(folder))

@@ -1,0 +1,378 @@
+"""Requests to one registry: scheme, credentials, redirects, retries, limits. Safe for threads."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import re
+import threading
+from collections.abc import Callable, Iterator
+
+import httpx
+
+from builder.core.errors import RegistryError
+from builder.core.progress import Reporter
+from builder.core.settings import Settings
+from builder.core.version import __version__
+from builder.formats.oci.reference import DOCKER_ALIASES, DOCKER_IO, check_repository
+from builder.formats.registry.answer import (
+    BUSY,
+    REDIRECTS,
+    Answer,
+    Request,
+    Scopes,
+    drain,
+    parse_url,
+    read_answer,
+)
+from builder.formats.registry.auth import Authenticator
+from builder.formats.registry.credentials import Credentials, are_for, find_credentials
+from builder.formats.registry.errors import connection_text, refusal_hint
+from builder.formats.registry.tls import is_loopback, tls_context
+
+log = logging.getLogger(__name__)
+
+#: Attempts of a request, or of a transfer that gains no byte, before the command fails.
+TRIES = 6
+MAX_WAIT_S = 120.0
+MAX_REDIRECTS = 5
+#: In bytes: a token with all its claims has some kilobytes.
+MAX_TOKEN_ANSWER = 1 << 20
+_CONNECTIONS = 32
+#: Registries on object storage (distribution 2.8 with S3) answer the last PUT of a large blob only
+#: after they have copied it, which takes minutes.
+_TIMEOUT = httpx.Timeout(300, connect=15, write=120, pool=None)
+
+
+class Transport:
+    """Sends requests to one registry; the arguments are those of the client.
+
+    Plain http is used only for registries on this machine (Docker's rule).
+
+    Raises:
+        RegistryError: ``offline`` forbids this registry, or a certificate file cannot be read.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        credentials: Credentials | None,
+        settings: Settings | None,
+        reporter: Reporter,
+        sleep: Callable[[float], None],
+    ) -> None:
+        self.host = DOCKER_IO if host in DOCKER_ALIASES else host
+        """``host[:port]``; ``docker.io`` for Docker Hub."""
+        #: Docker Hub's API has another name than its images.
+        self._api_host = "registry-1.docker.io" if host in DOCKER_ALIASES else host
+        self._loopback = is_loopback(self._api_host)
+        offline = settings is not None and settings.offline
+        if offline and not self._loopback:
+            raise self.error(
+                f"builder is offline, so {self.host} is not contacted",
+                "leave out --offline and unset BUILDER_OFFLINE, or use an OCI layout: oci:DIR",
+            )
+        self._named = credentials
+        self._reporter = reporter
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._scheme = ""
+        self._reached = False
+        self._push_repositories: set[str] = set()
+        self._found_credentials: dict[str, Credentials] = {}
+        self._warned: set[str] = set()
+        limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
+        self._http = httpx.Client(
+            verify=tls_context(self._api_host),
+            trust_env=not self._loopback,  # proxies are for other machines
+            follow_redirects=False,
+            headers={"User-Agent": f"builder/{__version__}", "Accept-Encoding": "identity"},
+            limits=limits,
+            timeout=_TIMEOUT,
+        )
+        self._auth = Authenticator(
+            self.host,
+            self._http,
+            self._send_token_request,
+            self.credentials,
+            secure=lambda: self.scheme == "https",
+            warn=self._warn_once,
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    # credentials ----------------------------------------------------------------------------------
+
+    def credentials(self, repository: str) -> Credentials:
+        """Return the credentials for when the registry asks; ANONYMOUS if none are known."""
+        named = self._named
+        if named is not None and are_for(named, self.host):
+            return named
+        if named is not None:
+            self._warn_once(
+                f"the credentials of {named.source} are for {named.host} (REGISTRY_HOST), "
+                f"so they are not sent to {self.host}"
+            )
+        if repository not in self._found_credentials:
+            found = find_credentials(self._api_host, repository, warn=self._warn_once)
+            self._found_credentials[repository] = found
+        return self._found_credentials[repository]
+
+    def expect_push(self, repository: str) -> None:
+        """Announce a push: one token with that permission is used for all requests."""
+        check_repository(repository)
+        self._push_repositories.add(repository)
+
+    def pull_scopes(self, repository: str) -> Scopes:
+        """Return the permission to read a repository, or to push to it (:meth:`expect_push`)."""
+        if repository in self._push_repositories:
+            return push_scopes(repository)
+        return frozenset({f"repository:{repository}:pull"})
+
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            self._reporter.warn(message)
+
+    def _send_token_request(self, request: httpx.Request) -> Answer:
+        for attempt in range(1, TRIES + 1):
+            with contextlib.closing(self._start(request)) as response:
+                answer = read_answer(response, MAX_TOKEN_ANSWER)
+            if answer.status not in BUSY or attempt == TRIES:
+                return answer
+            self.pause(attempt, answer)
+        raise AssertionError("the last attempt returns")
+
+    # requests -------------------------------------------------------------------------------------
+
+    def ask(self, request: Request) -> Answer:
+        """Send a request with a small response; repeat it while the registry is busy or broken.
+
+        Raises:
+            RegistryError: the registry cannot be reached.
+        """
+        for attempt in range(1, TRIES + 1):
+            last = attempt == TRIES
+            try:
+                with self.open(request) as response:
+                    answer = read_answer(response, request.most)
+            except httpx.TransportError as e:
+                # Before the first response the address may be wrong: do not spend a minute on
+                # retries.
+                if last or not self._reached:
+                    raise self.unreachable(e, self._name_of(request.url)) from None
+                self.pause(attempt, e)
+                continue
+            if answer.status not in BUSY or last:
+                return answer
+            self.pause(attempt, answer)
+        raise AssertionError("the last attempt returns or raises")
+
+    @contextlib.contextmanager
+    def open(self, request: Request) -> Iterator[httpx.Response]:
+        """Send a request once, with credentials; follow redirects. The body is not read yet.
+
+        Credentials are sent to the registry itself only. Where it redirects to (a bucket of S3 or
+        Azure, with a signature in the URL) they would be disclosed, and S3 refuses requests with
+        two kinds of authentication.
+
+        Raises:
+            httpx.TransportError: the connection broke.
+            RegistryError: a redirect is not allowed.
+        """
+        url = request.url
+        challenges = redirects = 0
+        while True:
+            at_registry = _origin(url) == _origin(self.url("/"))
+            sent = self._auth.header(request.scopes, request.repository) if at_registry else None
+            response = self._send(request, url, sent)
+            try:
+                self._reached = True
+                if response.status_code == 401 and at_registry and challenges < 2:
+                    challenges += 1
+                    headers = response.headers.get_list("WWW-Authenticate")
+                    if self._auth.answer(headers, request.scopes, request.repository, sent):
+                        drain(response)
+                        continue
+                if _is_redirect(request, response):
+                    redirects += 1
+                    target = self.location(url, response.headers["Location"])
+                    if redirects > MAX_REDIRECTS:
+                        raise self.error(
+                            f"{url.host} redirects to {target.scheme}://{target.host}{target.path}, "
+                            f"which builder does not follow: it is redirect {redirects}",
+                            "ask the registry's owner: its redirects form a loop",
+                        )
+                    url = target
+                    drain(response)
+                    continue
+                yield response
+                return
+            finally:
+                response.close()
+
+    def _send(self, request: Request, url: httpx.URL, authorization: str | None) -> httpx.Response:
+        headers = dict(request.headers)
+        if authorization:
+            headers["Authorization"] = authorization
+        content = request.body() if callable(request.body) else request.body
+        prepared = self._http.build_request(request.method, url, headers=headers, content=content)
+        return self._start(prepared)
+
+    def _start(self, request: httpx.Request) -> httpx.Response:
+        """Send a request; the response's body is not read yet."""
+        try:
+            return self._http.send(request, stream=True)
+        except UnicodeError:  # httpx 0.28 parses Location in any case, and idna raises this
+            raise self._not_a_url(request.url) from None
+
+    def pause(self, failures: int, cause: Answer | Exception | str) -> None:
+        """Wait before the next attempt: as ``Retry-After`` states, else 0.5, 1, 2 ... 30 s.
+
+        ``cause`` may be a text: what other clients do.
+        """
+        wait, text = None, cause if isinstance(cause, str) else type(cause).__name__
+        if isinstance(cause, Answer):
+            wait, text = cause.retry_after, f"{cause.status} {cause.reason}"
+        if wait is None:
+            jitter = random.uniform(0.75, 1.25)  # noqa: S311 - no secret depends on it
+            wait = min(0.5 * 2 ** (failures - 1), 30.0) * jitter
+        wait = min(wait, MAX_WAIT_S)
+        log.info("%s: %s; attempt %d in %.1f s", self.host, text, failures + 1, wait)
+        self._sleep(wait)
+
+    # addresses ------------------------------------------------------------------------------------
+
+    @property
+    def scheme(self) -> str:
+        """``https``, or ``http`` for a registry on this machine that does not use TLS."""
+        with self._lock:
+            if not self._scheme:
+                self._scheme = self._probe() if self._loopback else "https"
+            return self._scheme
+
+    def url(self, path: str) -> httpx.URL:
+        """Return the address of a path of the API (``/v2/...``)."""
+        return httpx.URL(f"{self.scheme}://{self._api_host}{path}")
+
+    def reading(
+        self, method: str, repository: str, path: str, headers: dict[str, str] | None = None
+    ) -> Request:
+        """Return a request to read something of a repository: ``blobs/DIGEST``."""
+        check_repository(repository)
+        url = self.url(f"/v2/{repository}/{path}")
+        return Request(method, url, self.pull_scopes(repository), repository, headers or {})
+
+    def location(self, url: httpx.URL, location: str) -> httpx.URL:
+        """Return the address in a ``Location`` or ``Link`` header of the response of ``url``.
+
+        Registries behind a proxy that terminates TLS (distribution 2.8 without ``http.host``,
+        Harbor without ``external_url``) send addresses with ``http:``; for the registry's own host
+        they become ``https:``. No other address leads from https to http: a layer would be sent, or
+        received, in clear.
+
+        Raises:
+            RegistryError: it is not a URL, or leads from https to http.
+        """
+        target = self._parse(location, url)
+        base = self.url("/")
+        if base.scheme == "https" and target.scheme == "http" and target.host == base.host:
+            target = target.copy_with(scheme="https", port=base.port)
+        if url.scheme == "https" and target.scheme != "https":
+            address = f"http://{target.host}{target.path}"
+            raise self.error(
+                f"{url.host} sent the address {address}, which is not encrypted",
+                "builder does not leave https: ask the registry's owner",
+            )
+        return target
+
+    def next_page(self, answer: Answer) -> httpx.URL | None:
+        """Return the address of the next page of a list (``Link``); None on the last page.
+
+        Only path and query of the ``Link`` header count, as in skopeo: a list is never continued
+        on another host.
+
+        Raises:
+            RegistryError: it is not a URL.
+        """
+        link = re.match(r'\s*<([^>]+)>\s*;\s*rel="?next"?', answer.headers.get("Link", ""))
+        if link is None:
+            return None
+        target = self._parse(link[1], answer.url)
+        return self.url("/").copy_with(raw_path=target.raw_path)
+
+    def _parse(self, address: str, base: httpx.URL) -> httpx.URL:
+        try:
+            return parse_url(address, base)
+        except ValueError:
+            raise self._not_a_url(base) from None
+
+    def _not_a_url(self, sender: httpx.URL) -> RegistryError:
+        message = f"{sender.host} sent an address that is not a URL"
+        return self.error(message, "this is a fault of the registry: try again later")
+
+    def _probe(self) -> str:
+        """Return the scheme of a registry on this machine: ask over plain http, no credentials.
+
+        A TLS server answers such a request with status 400 and a text (Go: "Client sent an HTTP
+        request to an HTTPS server"; nginx: "The plain HTTP request was sent to HTTPS port"), with a
+        redirect to https, or hangs up.
+        """
+        try:
+            with self._http.stream("GET", f"http://{self._api_host}/v2/", timeout=15) as response:
+                text = ""
+                if response.status_code in REDIRECTS:
+                    text = response.headers.get("Location", "")
+                elif response.status_code == 400:
+                    text = b"".join(response.iter_raw(4096)).decode(errors="replace")
+        except httpx.ConnectError as e:
+            has_port = ":" in self._api_host.rpartition("]")[2]
+            if has_port:  # nothing listens at this port
+                raise self.unreachable(e, self.host) from None
+            return "https"
+        except httpx.TransportError:
+            return "https"
+        return "https" if re.search(r"\bhttps\b", text, re.IGNORECASE) else "http"
+
+    def _name_of(self, url: httpx.URL) -> str:
+        """Return the registry's name for messages, or the host that it redirected to."""
+        return self.host if _origin(url) == _origin(self.url("/")) else url.netloc.decode()
+
+    # errors ---------------------------------------------------------------------------------------
+
+    def refusal(
+        self, answer: Answer, action: str, kind: type[RegistryError] = RegistryError
+    ) -> RegistryError:
+        """Return the error for a refusal; ``action`` continues the sentence "HOST did not ..."."""
+        details = [f"{code}: {text}" if text else code for code, text in answer.errors()]
+        message = f"{self.host} did not {action}: {answer.status} {answer.reason}"
+        if details:
+            message += f" ({'; '.join(details)})"
+        hint = refusal_hint(answer, self.host, self._auth.used)
+        return kind(message, hint, status=answer.status, codes=answer.codes(), host=self.host)
+
+    def unreachable(self, error: Exception, where: str) -> RegistryError:
+        """Return the error for a connection to ``where`` that failed."""
+        text, hint = connection_text(error, self.host)
+        return self.error(f"cannot reach {where}: {text}", hint)
+
+    def error(self, message: str, hint: str) -> RegistryError:
+        """Return an error of this registry."""
+        return RegistryError(message, hint, host=self.host)
+
+
+def push_scopes(repository: str) -> Scopes:
+    """Return the permission to read and write a repository."""
+    return frozenset({f"repository:{repository}:pull,push"})
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _is_redirect(request: Request, response: httpx.Response) -> bool:
+    reads = request.method in ("GET", "HEAD")
+    return reads and response.status_code in REDIRECTS and "Location" in response.headers

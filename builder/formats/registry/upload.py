@@ -1,0 +1,299 @@
+"""The upload of one blob: one PUT, and chunks where that fails.
+
+One PUT with the whole blob is the fastest way, and all registries accept it. When the registry
+refuses it as too large (413), or the connection breaks, a new session sends the blob in chunks
+(PATCH), and continues after each failure from the byte that the registry has.
+
+The invariant: ``offset`` is the number of bytes that the *registry* reports for this upload
+session, never the number that was sent. After a failed PATCH the registry is asked (GET on the
+session), so no byte is missing or duplicated however the connection broke. What a session holds
+after a PUT with a body that failed is not defined: it is never continued. Example, 20 MiB::
+
+    POST  /v2/a/b/blobs/uploads/            202  Location: /v2/a/b/blobs/uploads/ONE          offset = 0
+    PUT   ONE?digest=sha256:...             the connection breaks after 9 MiB
+    HEAD  /v2/a/b/blobs/sha256:...          404  (200 and 20 MiB: only the response was lost, done)
+    POST  /v2/a/b/blobs/uploads/            202  Location: /v2/a/b/blobs/uploads/TWO          offset = 0
+    PATCH TWO  Content-Range: 0-5 MiB       202  Range: 0-5242879                             offset = 5 MiB
+    PATCH TWO  Content-Range: 5-10 MiB      the connection breaks after 1 MiB
+    GET   TWO                               204  Range: 0-6291455                             offset = 6 MiB
+    ...
+    PUT   TWO?digest=sha256:...             201  (empty body)
+    HEAD  /v2/a/b/blobs/sha256:...          200  Content-Length: 20971520
+
+The last request compares the size: Pulp 2.30 stores what it received of a PUT that broke off,
+without a look at the digest. A session that the registry has forgotten (404) is replaced by a new
+one; without a session ``offset`` is 0. Six failures in a row without a new byte end the upload, and
+so does sending ten times the blob's bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import httpx
+
+from builder.core.errors import RegistryError
+from builder.core.text import human_bytes
+from builder.formats.net.pace import Pace
+from builder.formats.registry.answer import BUSY, Answer, Request, number, read_answer
+from builder.formats.registry.meter import Meter
+from builder.formats.registry.source import BlobSource, HashedSource
+from builder.formats.registry.transport import TRIES, Transport, push_scopes
+
+log = logging.getLogger(__name__)
+
+#: In bytes: the first chunk when one PUT fails, and the smallest. A refused chunk is followed by
+#: one of a quarter.
+FIRST_CHUNK, MIN_CHUNK = 64 << 20, 1 << 20
+#: Times that a blob's bytes may be sent: a token that expires, a refused size and broken connections
+#: may each cost some; a registry that takes one byte of each chunk cannot block an upload.
+MOST_SENT = 10
+#: The size of a blob whose registry does not state it.
+UNKNOWN = -1
+
+#: Of a request: an answer, or a broken connection.
+_Outcome = Answer | httpx.TransportError
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A blob to upload."""
+
+    repository: str
+    digest: str
+    size: int
+    """In bytes."""
+    source: BlobSource
+
+
+@dataclass(slots=True)
+class ChunkSize:
+    """The chunk size that a registry accepted: one upload finds it out for all."""
+
+    size: int = 0
+    """In bytes; 0: try one PUT first."""
+
+
+class Upload:
+    """One blob on its way to a registry.
+
+    Args:
+        transport: sends requests.
+        blob: what to send.
+        stored: asks the registry for the size in bytes of the blob that it holds; :data:`UNKNOWN`
+            when it does not state it, None when it has no such blob.
+        shared: the chunk size of earlier uploads; a smaller one is stored there.
+        meter: receives the position.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        blob: Blob,
+        stored: Callable[[], int | None],
+        shared: ChunkSize,
+        meter: Meter,
+    ) -> None:
+        self._transport = transport
+        self._blob = blob
+        self._source = HashedSource(blob.source, blob.digest, blob.size)
+        self._scopes = push_scopes(blob.repository)
+        self._stored = stored
+        self._shared = shared
+        self._meter = meter
+        self._chunk = shared.size
+        self._min_chunk = MIN_CHUNK
+        self._session: httpx.URL | None = None
+        self._offset = 0
+        self._method = ""
+        """Of the last request with bytes of the blob."""
+        self._attempted = 0
+        """Bytes in the body of the last request."""
+        self._sent = 0
+        """Bytes that were sent, each time counted."""
+
+    def run(self) -> None:
+        """Upload the blob.
+
+        Raises:
+            DamagedSource: the bytes do not match the digest; the last of them was not sent.
+            RegistryError: the registry refuses it, holds something else afterwards, or cannot be
+                reached.
+        """
+        failures = 0
+        while True:
+            before = self._offset
+            outcome = self._attempt()
+            if outcome is None:
+                self._check_stored()
+                return
+            gained = isinstance(outcome, Answer) and outcome.is_success and self._offset > before
+            failures = 0 if gained else failures + 1
+            if failures >= TRIES or self._is_final(outcome):
+                raise self._failure(outcome)
+            if failures and self._recover(outcome, failures):
+                return
+
+    # one step -------------------------------------------------------------------------------------
+
+    def _attempt(self) -> _Outcome | None:
+        """Send the next bytes; return None when the registry has the whole blob."""
+        try:
+            if self._session is None:
+                self._begin()
+            return self._step()
+        except httpx.TransportError as e:
+            return e
+
+    def _begin(self) -> None:
+        """Open an upload session."""
+        repository = self._blob.repository
+        url = self._transport.url(f"/v2/{repository}/blobs/uploads/")
+        answer = self._transport.ask(Request("POST", url, self._scopes, repository, body=b""))
+        if answer.status != 202 or "Location" not in answer.headers:
+            action = f"begin an upload to {self._transport.host}/{repository}"
+            raise self._transport.refusal(answer, action)
+        smallest = number(answer.headers.get("OCI-Chunk-Min-Length", "")) or 0
+        self._min_chunk = max(MIN_CHUNK, smallest)
+        self._offset = 0
+        self._follow(answer)
+
+    def _step(self) -> Answer | None:
+        """Send one PUT or PATCH; return None when the registry has the whole blob."""
+        size = self._blob.size
+        in_one_request = not self._chunk or size <= self._chunk
+        if self._offset == 0 and in_one_request:
+            return self._finish(0)
+        if self._offset >= size:
+            return self._finish(size)
+        end = min(self._offset + self._chunk, size)
+        answer = self._send("PATCH", self._offset, end)
+        if answer.is_success:  # the spec says 202; go-containerregistry's registry answers 204
+            self._offset = min(_bytes_received(answer, end), end)
+            self._follow(answer)
+        return answer
+
+    def _finish(self, start: int) -> Answer | None:
+        answer = self._send("PUT", start, self._blob.size)
+        return None if answer.status in (200, 201, 204) else answer
+
+    def _send(self, method: str, start: int, end: int) -> Answer:
+        """Send the bytes from ``start`` to ``end`` (exclusive)."""
+        assert self._session is not None
+        self._method, self._attempted = method, end - start
+        url = self._session
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(end - start)}
+        if method == "PUT":
+            url = url.copy_merge_params({"digest": self._blob.digest})
+        else:
+            headers["Content-Range"] = f"{start}-{end - 1}"
+        repository = self._blob.repository
+        body = partial(self._read, start, end)
+        request = Request(method, url, self._scopes, repository, headers, body)
+        with self._transport.open(request) as response:
+            return read_answer(response)
+
+    def _read(self, start: int, end: int) -> Iterator[bytes]:
+        position = start
+        self._meter.at(position)
+        pace = Pace()
+        for data in self._source(start) if start < end else ():
+            data = data[: end - position]
+            before = time.monotonic()
+            yield data
+            position += len(data)
+            self._sent += len(data)
+            self._meter.at(position)
+            if position >= end:
+                return
+            pace.add(len(data), time.monotonic() - before)
+
+    def _follow(self, answer: Answer) -> None:
+        """Store the address for the next request; every response of a session may change it."""
+        if "Location" in answer.headers:
+            self._session = self._transport.location(answer.url, answer.headers["Location"])
+
+    # after a failure ------------------------------------------------------------------------------
+
+    def _is_final(self, answer: _Outcome) -> bool:
+        """Return whether another attempt, from another offset or in a new session, cannot help."""
+        if self._sent >= MOST_SENT * self._blob.size > 0:
+            return True
+        if not isinstance(answer, Answer):
+            return False
+        if answer.status == 413 and self._attempted <= self._min_chunk:
+            return True
+        if set(answer.codes()) & {"BLOB_UPLOAD_INVALID", "BLOB_UPLOAD_UNKNOWN"}:
+            return False
+        return not answer.is_success and answer.status not in (404, 413, 416, *BUSY)
+
+    def _recover(self, outcome: _Outcome, failures: int) -> bool:
+        """Prepare the next attempt; return True when the registry has the blob after all."""
+        status = outcome.status if isinstance(outcome, Answer) else 0
+        if status not in BUSY:
+            # A quarter of the last chunk, or of what was attempted; at least the registry's
+            # minimum.
+            smaller = self._chunk // 4 if self._chunk else FIRST_CHUNK
+            self._chunk = max(min(smaller, self._attempted // 4), self._min_chunk)
+            log.info("%s: chunks of %s from now on", self._blob.digest, human_bytes(self._chunk))
+        if status == 413:
+            self._shared.size = self._chunk
+        else:
+            self._transport.pause(failures, outcome)
+            if self._stored() == self._blob.size:  # only the response was lost
+                self._meter.at(self._blob.size)
+                return True
+        if self._method == "PUT" and self._attempted:
+            self._session, self._offset = None, 0
+        else:
+            self._find_offset()
+        return False
+
+    def _find_offset(self) -> None:
+        """Ask how many bytes the registry has; drop a session that the registry does not know."""
+        if self._session is not None:
+            request = Request("GET", self._session, self._scopes, self._blob.repository)
+            answer = self._transport.ask(request)
+            if answer.status in (202, 204):
+                self._offset = min(_bytes_received(answer, 0), self._blob.size)
+                self._follow(answer)
+                return
+        self._session, self._offset = None, 0
+
+    def _check_stored(self) -> None:
+        """Compare the size of what the registry holds now, if the registry states it."""
+        blob, stored = self._blob, self._stored()
+        if stored in (None, UNKNOWN, blob.size):
+            return
+        raise self._transport.error(
+            f"{self._transport.host}/{blob.repository} holds {stored} bytes under the digest "
+            f"{blob.digest}, but {blob.size} were sent",
+            "an earlier upload was cut off there and the registry kept it: ask its owner to delete "
+            "this blob",
+        )
+
+    def _failure(self, outcome: _Outcome) -> RegistryError:
+        blob, host = self._blob, self._transport.host
+        if not isinstance(outcome, Answer):
+            return self._transport.unreachable(outcome, host)
+        where = f"{host}/{blob.repository}"
+        action = f"accept the blob {blob.digest} ({blob.size} bytes) in {where}"
+        return self._transport.refusal(outcome, action)
+
+
+def _bytes_received(answer: Answer, default: int) -> int:
+    """Return the bytes that a registry has, from ``Range: 0-N``: N is the index of the last byte.
+
+    ``0-0`` counts as none: distribution 2.8 (Debian's docker-registry) sends it for an upload
+    without any byte, where one byte would be meant.
+    """
+    match = re.fullmatch(r"(?:bytes=)?0-([0-9]{1,18})", answer.headers.get("Range", "").strip())
+    if not match:
+        return default
+    last = int(match[1])
+    return last + 1 if last else 0

@@ -1,0 +1,282 @@
+"""Makes the partitions of a SIF, or finds them in the cache.
+
+A partition of a layered SIF is made once, and stored as a blob. A record names the blob; its key is
+a hash of everything that the bytes depend on: layers, metadata, compression, time, and the
+partitions below where they matter. The partition of a flat SIF is written into the SIF itself: a
+second copy of several gigabytes would take a disk longer than the compression takes two cores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from builder.core.errors import ImageError
+from builder.core.model import Compression, Image, Layer, canonical_json
+from builder.core.progress import working
+from builder.core.store.durable import start_writing
+from builder.core.store.files import sha256_file
+from builder.core.store.records import read_record, write_record
+from builder.core.workspace import Workspace
+from builder.formats.sif.assign import MIN_OVERLAYS, LayerGroup, assign_layers
+from builder.formats.sif.overlay import overlay_members
+from builder.formats.sif.partition import PlannedPartition, SquashfsPart
+from builder.formats.sif.read import Sif
+from builder.formats.sif.singularity import Metadata, common_files, guard_files
+from builder.formats.trees.member import Member, counted
+from builder.formats.trees.merge import Merge
+from builder.formats.trees.sources import Source, Stream, layer_source, listed_source
+from builder.formats.trees.squashfs import writer
+from builder.formats.trees.squashfs.writer import SquashfsWriter
+
+log = logging.getLogger(__name__)
+
+#: Overlay partitions of a SIF that builder makes. The runtimes pass all partitions in one mount
+#: option of 4096 bytes, which is enough for about 75. But each one takes a loop device (a host has
+#: 256 by default) or a squashfuse process for every container that runs.
+MAX_OVERLAYS = 12
+#: Part of the cache keys of partitions. Increase it when a change here results in other bytes for
+#: the same image.
+FORMAT = 1
+
+#: After this many bytes of files the disk begins to write them: it works while the next ones are
+#: compressed.
+_WRITE_EARLY = 128 << 20
+
+#: Members that builder adds, with their content.
+Files = list[tuple[Member, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class BaseSif:
+    """A SIF below the layers of an image."""
+
+    sif: Sif
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMaker:
+    """Makes the partitions of one image."""
+
+    image: Image
+    """All its layers are on this machine. With a base, the layers are those above it."""
+    metadata: Metadata
+    base: BaseSif | None
+    compression: Compression
+    work: Workspace
+
+    def flat(self) -> PlannedPartition:
+        """Return one partition that holds everything."""
+        epoch = self.work.settings.epoch
+        common, own = common_files(epoch), self.metadata.files(epoch)
+        sources = [listed_source(common)]
+        if self.base is not None:
+            base = self.base
+            hashed = partial(self._hashed, base.sif.path, base.digest)
+            sources += [partial(hashed, source) for source in base.sif.sources()]
+        sources += [*map(self._layer, self.image.layers), listed_source(own)]
+        digests = [layer.descriptor.digest for layer in self.image.layers]
+        base_digest = self.base.digest if self.base else ""
+        key = ["flat", base_digest, digests, _texts([*common, *own])]
+        total = None if self.base else _unpacked(self.image.layers)
+        size = sum(layer.descriptor.size for layer in self.image.layers)
+        size += sum(part.size for part in self.base.sif.partitions) if self.base else 0
+
+        def write(out: BinaryIO) -> int:
+            return self._squash(out, "root", sources, (), total)
+
+        return PlannedPartition("root", f"key:{self._hashed_key(key)}", size, write)
+
+    def write_plain(self, out: BinaryIO, folders: Files, files: Files) -> None:
+        """Write a squashfs in which all files belong to root, without what SIF runtimes need.
+
+        Args:
+            out: an empty file.
+            folders: in it unless the layers have them.
+            files: above the layers.
+        """
+        layers = map(self._layer, self.image.layers)
+        sources = [listed_source(folders), *layers, listed_source(files)]
+        owned = [partial(_of_root, source) for source in sources]
+        self._squash(out, "root", owned, (), _unpacked(self.image.layers))
+
+    def layered(self) -> list[SquashfsPart]:
+        """Return the primary partition, or those of the base SIF, and overlays of the layers.
+
+        Raises:
+            ImageError: the base SIF has too many overlay partitions.
+        """
+        base_is_sif = self.base is not None
+        most = MAX_OVERLAYS - self._inherited_overlays()
+        assigned = assign_layers(self.image, base_is_sif=base_is_sif, most=most)
+        partitions = self._base_partitions() if base_is_sif else [self._primary(assigned.base)]
+        for group in assigned.overlays:
+            is_top = group is assigned.overlays[-1]
+            partitions.append(self._overlay(group, partitions, is_top))
+        return partitions
+
+    def _inherited_overlays(self) -> int:
+        """Return how many overlay partitions the base SIF has."""
+        if self.base is None:
+            return 0
+        count = len(self.base.sif.partitions) - 1
+        if count > MAX_OVERLAYS - MIN_OVERLAYS:
+            raise ImageError(
+                f"{self.base.sif.path} has {count} overlay partitions; "
+                "those of the environment would exceed the limit",
+                "use 'sif: {layout: flat}' in the recipe, or another base",
+            )
+        return count
+
+    def _base_partitions(self) -> list[SquashfsPart]:
+        """Return the partitions of the base SIF, which are copied unchanged."""
+        assert self.base is not None
+        found = []
+        for number, part in enumerate(self.base.sif.partitions):
+            digest, name = f"{self.base.digest}#{number}", part.name or f"base-{number}"
+            found.append(SquashfsPart(self.base.sif.path, part.offset, part.size, digest, name))
+        return found
+
+    def _primary(self, layers: Sequence[Layer]) -> SquashfsPart:
+        """Return the base image's partition, with a script that refuses to run without overlays."""
+        epoch = self.work.settings.epoch
+        common, guard = common_files(epoch), guard_files(epoch)
+        key = ["base", [layer.descriptor.digest for layer in layers], _texts([*common, *guard])]
+        sources = [listed_source(common), *map(self._layer, layers), listed_source(guard)]
+        return self._partition("base", key, sources, total=_unpacked(layers))
+
+    def _overlay(
+        self, group: LayerGroup, partitions: Sequence[SquashfsPart], is_top: bool
+    ) -> SquashfsPart:
+        sources = [self._layer(layer) for layer in group.layers]
+        key: list[Any] = ["overlay", [layer.descriptor.digest for layer in group.layers]]
+        if is_top:
+            own = self.metadata.files(self.work.settings.epoch)
+            sources.append(listed_source(own))
+            key.append(_texts(own))
+        # A partition of packages depends on nothing below: it hides nothing, and lists every
+        # directory.
+        lower = [] if group.packages else list(partitions)
+        key.append([p.digest for p in lower])
+        return self._partition(group.name, key, sources, lower, total=_unpacked(group.layers))
+
+    def _layer(self, layer: Layer) -> Source:
+        """Return the members of a layer, which is hashed: no flipped bit goes into a partition.
+
+        zstd layers have no checksums, so reading them would not show it.
+        """
+        return layer_source(layer, self.work.store, rehash=True)
+
+    def _hashed(self, path: Path, digest: str, source: Source) -> Stream:
+        """Yield the members in a squashfs, which is hashed first: it has no checksums."""
+        if not self.work.store.rehash(path, digest):
+            self.work.store.refuse(path, digest)
+        yield from source()
+
+    def _partition(
+        self,
+        name: str,
+        key: Sequence[Any],
+        sources: Sequence[Source],
+        lower: Sequence[SquashfsPart] = (),
+        *,
+        total: int | None,
+    ) -> SquashfsPart:
+        """Return the partition of a name, from the cache if possible.
+
+        Args:
+            name: its name in the SIF.
+            key: everything that its members depend on.
+            sources: its members, from the bottom up.
+            lower: the partitions that it has to hide something of, from the bottom up.
+            total: about how many bytes its files have; None if that is not known.
+        """
+        value = self._hashed_key(key)
+        record = self.work.store.folders.layers / f"sif-{value}.json"
+        with self.work.store.lock(f"sif partition {value}"):
+            known = read_record(record)
+            if known is not None:
+                path = self.work.store.get(known["digest"], known["size"])
+                if path is not None:
+                    log.info("partition %s is in the cache: %s", name, known["digest"])
+                    return SquashfsPart(path, 0, known["size"], known["digest"], name)
+            digest, size = self._write(name, sources, lower, total)
+            log.info("not in the cache: partition %s; made %s", name, digest)
+            write_record(record, {"digest": digest, "size": size, "name": name})
+        return SquashfsPart(self.work.store.path(digest), 0, size, digest, name)
+
+    def _hashed_key(self, key: Sequence[Any]) -> str:
+        """Return a hash of everything that a partition depends on, the format included."""
+        level = writer.LEVELS[self.compression]
+        described = [key, self.compression, level, writer.FORMAT, FORMAT, self.work.settings.epoch]
+        return hashlib.sha256(canonical_json(described)).hexdigest()
+
+    def _write(
+        self, name: str, sources: Sequence[Source], lower: Sequence[SquashfsPart], total: int | None
+    ) -> tuple[str, int]:
+        """Write a partition into the store. Returns its digest, and its size in bytes."""
+        temporary = self.work.store.temporary()
+        try:
+            with temporary.open("w+b") as out:
+                size = self._squash(out, name, sources, lower, total)
+            digest = sha256_file(temporary)
+            self.work.store.adopt(temporary, digest)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return digest, size
+
+    def _squash(
+        self,
+        out: BinaryIO,
+        name: str,
+        sources: Sequence[Source],
+        lower: Sequence[SquashfsPart],
+        total: int | None,
+    ) -> int:
+        """Write a partition at the current position of a file. Returns its size in bytes."""
+        merge = Merge(sources)
+        settings = self.work.settings
+        task = f"writing the squashfs partition {name}"
+        unwritten = 0
+
+        def advance(amount: int) -> None:
+            nonlocal unwritten
+            self.work.reporter.advance(task, amount)
+            unwritten += amount
+            if unwritten >= _WRITE_EARLY:
+                unwritten = 0
+                start_writing(out.fileno())
+
+        with (
+            working(self.work.reporter, task, total),
+            SquashfsWriter(out, self.compression, settings.jobs, settings.epoch) as squashfs,
+        ):
+            for member, content in merge:
+                squashfs.add(member, counted(content, advance))
+            if lower:
+                for member in overlay_members(merge, lower):
+                    squashfs.add(member)
+            return squashfs.finish()
+
+
+def _of_root(source: Source) -> Stream:
+    """Yield the same members, all of root; other owners' set-user-ID programs lose the bit."""
+    for member, content in source():
+        lost = (0o4000 if member.uid else 0) | (0o2000 if member.gid else 0)
+        yield replace(member, uid=0, gid=0, mode=member.mode & ~lost), content
+
+
+def _unpacked(layers: Sequence[Layer]) -> int | None:
+    """Return about how many bytes the files of layers have; None if that is not known of all."""
+    sizes = [layer.unpacked for layer in layers]
+    return sum(sizes) if all(sizes) else None
+
+
+def _texts(files: Files) -> list[str]:
+    return [data.decode() for _, data in files]

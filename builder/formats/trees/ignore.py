@@ -1,0 +1,164 @@
+"""Files that are omitted when a folder of the project is copied.
+
+Three things are always omitted: what tools write into a project (:data:`TOOLS`), what builder
+itself writes (:data:`OWN`), and folders that a tool has marked as its own (:data:`MARKS`). The
+project's ``.builderignore`` adds patterns in gitignore's syntax. A folder that is named itself is
+copied, whatever its name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from builder.core.errors import ConfigError
+from builder.core.store.unchanged import look
+from builder.formats.trees.inside import check_inside
+
+#: The file of patterns, in the project folder. It is not copied itself.
+IGNORE_FILE = ".builderignore"
+#: Names that are omitted in every folder.
+TOOLS = frozenset({"__pycache__", ".git", ".venv", ".cache", ".builder", ".DS_Store", IGNORE_FILE})
+#: What builder writes into the project: an image would contain its predecessor, and the editor's schema of
+#: recipes changes with builder's version.
+OWN = frozenset({"dist", "reports", "recipes/.schema.json"})
+#: Files and folders inside an OCI image layout, builder's cache, a virtual environment, or another cache.
+MARKS = ("oci-layout", "blobs/sha256", "pyvenv.cfg", "CACHEDIR.TAG")
+#: A list of patterns has at most this many bytes.
+_MAX_BYTES = 1 << 20
+
+
+class Ignore:
+    """The rules that omit files from copies of a project's folders.
+
+    Args:
+        root: the project folder.
+
+    Raises:
+        ConfigError: ``.builderignore`` cannot be read, or a line is not a pattern.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = plain_path(root)
+        self.file = self._root / IGNORE_FILE
+        check_inside(self.file, (self._root,), "a symlink")
+        self._lines = _read_lines(self.file)
+        self._spec = _spec(self.file, self._lines)
+
+    def leaves_out(self, path: Path, *, is_folder: bool) -> bool:
+        """Return whether a file or folder that was found in a copied folder is omitted."""
+        if path.name in TOOLS or path in {self._root / name for name in OWN}:
+            return True
+        if is_folder and any(look(path / mark).exists() for mark in MARKS):
+            return True
+        return bool(self._check(path, is_folder)[0])
+
+    def rule_for(self, path: Path, *, is_folder: bool) -> str:
+        """Return the line of ``.builderignore`` that omits a path, as ``FILE:LINE: PATTERN``."""
+        included, index = self._check(path, is_folder)
+        if not included or index is None:
+            return ""
+        return f"{self.file}:{index + 1}: {self._lines[index]}"
+
+    def allows(self, path: Path) -> bool:
+        """Return whether a line ``!PATTERN`` includes a path."""
+        return self._check(path, False)[0] is False
+
+    def _check(self, path: Path, is_folder: bool) -> tuple[bool | None, int | None]:
+        """Return whether a path is omitted (None: no pattern), and the deciding line's index."""
+        if path == self._root or not path.is_relative_to(self._root):
+            return None, None
+        text = path.relative_to(self._root).as_posix() + ("/" if is_folder else "")
+        found = self._spec.check_file(text)
+        return found.include, found.index
+
+
+@dataclass(frozen=True, slots=True)
+class GitIgnore:
+    """The files ``.gitignore`` from the top of a checkout down to a folder."""
+
+    specs: tuple[tuple[Path, GitIgnoreSpec], ...] = ()
+    """Each folder with its patterns, from the top down."""
+
+    @classmethod
+    def of(cls, folder: Path) -> GitIgnore:
+        """Return the patterns for a folder's files; those above it only if they do not name it."""
+        found, top = cls(), checkout_of(folder) or folder
+        for parent in reversed([p for p in (folder, *folder.parents) if p.is_relative_to(top)]):
+            if found.leaves_out(parent, is_folder=True):
+                return cls().below(folder)
+            found = found.below(parent)
+        return found
+
+    def below(self, folder: Path) -> GitIgnore:
+        """Return the patterns for the files in a folder, given those for the folder itself."""
+        path = folder / ".gitignore"
+        if not look(path).is_file():
+            return self
+        lines = [line for line in _read_lines(path) if _is_pattern(line)]
+        return GitIgnore((*self.specs, (folder, GitIgnoreSpec.from_lines(lines))))
+
+    def leaves_out(self, path: Path, *, is_folder: bool) -> bool:
+        """Return whether a pattern names a path; the one in the lowest folder decides."""
+        for folder, spec in reversed(self.specs):
+            text = path.relative_to(folder).as_posix() + ("/" if is_folder else "")
+            include = spec.check_file(text).include
+            if include is not None:
+                return include
+        return False
+
+
+def checkout_of(folder: Path) -> Path | None:
+    """Return the top of the checkout that a folder is in; None if it is in none.
+
+    The ``.git`` of a third person does not count: in a folder like /tmp it would decide about files
+    below it.
+    """
+    for parent in (folder, *folder.parents):
+        git = look(parent / ".git")
+        if git.exists() and git.lstat().st_uid in (os.geteuid(), 0, parent.stat().st_uid):
+            return parent
+    return None
+
+
+def plain_path(path: Path) -> Path:
+    """Return the absolute path without ``..``; symlinks are not followed."""
+    return Path(os.path.normpath(path.absolute()))
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise ConfigError(f"{path}: more than {_MAX_BYTES} bytes", "write one pattern a line")
+        return data.decode().splitlines()
+    except FileNotFoundError:
+        return []
+    except UnicodeDecodeError:
+        hint = "write one pattern a line, as in .gitignore"
+        raise ConfigError(f"{path}: not UTF-8 text", hint) from None
+    except OSError as e:
+        problem = f"{path}: cannot be read: {e.strerror}"
+        raise ConfigError(problem, "check its permissions") from None
+
+
+def _spec(path: Path, lines: Sequence[str]) -> GitIgnoreSpec:
+    try:
+        return GitIgnoreSpec.from_lines(lines)
+    except ValueError:
+        bad = next(number for number, line in enumerate(lines, 1) if not _is_pattern(line))
+        problem = f"{path}:{bad}: {lines[bad - 1]!r} is not a pattern"
+        raise ConfigError(problem, "write it as in .gitignore: /data/ or *.csv") from None
+
+
+def _is_pattern(line: str) -> bool:
+    try:
+        GitIgnoreSpec.from_lines([line])
+    except ValueError:
+        return False
+    return True

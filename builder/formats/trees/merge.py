@@ -1,0 +1,210 @@
+"""Merges layers into one tree, as overlayfs shows them (image-spec, layer.md), without unpacking.
+
+The layers are read from the top down, each one once, and every member is passed on or dropped as it
+comes. Any user can do this, and memory holds paths only.
+
+The invariant: when a layer is read, :class:`Merge` knows everything about the layers *above* it
+that affects a path: what exists there (``kinds``), and what is hidden from there on. What a layer
+itself hides applies to the layers below it, never to its own members. So it is collected separately
+and added when the layer is finished.
+
+Four things hide a path of a lower layer::
+
+    top layer      middle layer      bottom layer    result
+    ---------      ------------      ------------    ------
+    .wh.a                            a/x                          1. a whiteout
+                   b/.wh..wh..opq    b/x                          2. an opaque whiteout
+                   b/y                               b/y
+                   c  (file)         c/x             c  (file)    3. a file or link in place of a directory
+    d/ (0700)      d  (file)         d/x             d/ (0700)    4. the same, replaced again
+
+1. A whiteout hides its path and everything below it.
+2. An opaque whiteout hides what lower layers have in its directory, but not what its own layer has
+there.
+3. A file, link or FIFO hides a directory at its path, and everything in it.
+4. The file in the middle is not visible, but it had already removed ``d/x`` when the top layer made
+the directory.
+
+Directories are different: several layers can list one, the topmost sets its mode and owner, and the
+contents are merged. A directory that no layer lists, only members below it, is *implied*.
+
+A hard link is a second name for content that may lie further down, and its content outlives the
+first name::
+
+    top layer:       .wh.a                     hides a
+    middle layer:    b  (hard link to a)       b is *wanted*: when a is found, its content becomes the file b
+    bottom layer:    a  ("text")               a itself is hidden
+    result:          b  ("text")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from builder.core.errors import ImageError
+from builder.formats.trees.bounds import Tally
+from builder.formats.trees.member import DO_NOT_USE, Content, Kind, Member, hard_link
+from builder.formats.trees.sources import Source, Stream
+
+
+@dataclass(slots=True)
+class _Layer:
+    """The effects of one layer so far."""
+
+    visible: dict[str, bool] = field(default_factory=dict)
+    """Its members but directories, and whether each is part of the result under its own name."""
+    blocked: set[str] = field(default_factory=set)
+    """Paths that it hides from the layers below, with everything below the paths."""
+    opaque: set[str] = field(default_factory=set)
+    """Directories whose contents it hides from the layers below."""
+    link_targets: dict[str, str] = field(default_factory=dict)
+    """Its hard links, and the first name of the content of each."""
+    revived: dict[str, list[str]] = field(default_factory=dict)
+    """Its hidden files, each with the visible hard links to it."""
+
+
+class Merge:
+    """The members of the merged tree of some layers. Iterate once.
+
+    Members come in no particular order, and each path comes at most once. The target of a hard link
+    is among them, and may come after the link.
+
+    Afterwards these attributes describe the result:
+
+    - ``kinds``: what each path is; an implied directory counts as a directory.
+    - ``implied``: directories that no layer lists.
+    - ``opaque``: directories whose contents hide those of trees further down.
+    - ``whiteouts``: see there.
+
+    Args:
+        sources: the layers, from the bottom up.
+    """
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+        self.kinds: dict[str, Kind] = {"": Kind.DIRECTORY}
+        self.implied: set[str] = {""}
+        self.opaque: set[str] = set()
+        #: Hidden from the layers further down, with everything below.
+        self._blocked: set[str] = set()
+        #: Directories: whether the layers further down may put nothing into them. A cache for _is_closed().
+        self._closed: dict[str, bool] = {}
+        #: Targets that must be in a layer further down -> the hard links to each.
+        self._wanted: dict[str, list[str]] = {}
+        self._tally = Tally("the image")
+
+    def __iter__(self) -> Stream:
+        for source in reversed(self._sources):
+            yield from self._read_layer(source)
+        if self._wanted:
+            target, links = min(self._wanted.items())
+            link = f"hard link {links[0]!r} to {target!r}"
+            raise ImageError(f"{link}, which does not exist", DO_NOT_USE)
+
+    @property
+    def whiteouts(self) -> set[str]:
+        """Paths that hide everything below them further down; a file hides its own path anyway."""
+        folder = Kind.DIRECTORY
+        return {path for path in self._blocked if self.kinds.get(path, folder) is folder}
+
+    def _read_layer(self, source: Source) -> Stream:
+        layer = _Layer()
+        for member, content in source():
+            self._tally.add(member)
+            if member.kind in (Kind.WHITEOUT, Kind.OPAQUE):
+                self._note_whiteout(member, layer)
+            elif member.kind is Kind.DIRECTORY:
+                if self._take_directory(member.path):
+                    yield member, content
+            else:
+                yield from self._read_file(member, content, layer)
+        if layer.revived:
+            yield from self._read_revived(source, layer)
+        self._blocked |= layer.blocked
+        self.opaque |= layer.opaque
+        self._closed.clear()
+
+    def _note_whiteout(self, member: Member, layer: _Layer) -> None:
+        if self._is_hidden(member.path):
+            return
+        if member.kind is Kind.WHITEOUT:
+            layer.blocked.add(member.path)
+        else:
+            layer.opaque.add(member.path)
+
+    def _take_directory(self, path: str) -> bool:
+        """Return whether a listed directory is the topmost of its path: it sets mode and owner."""
+        is_new = path not in self.kinds or path in self.implied
+        if not is_new or self._is_hidden(path):
+            return False
+        self._put(path, Kind.DIRECTORY)
+        self.implied.discard(path)
+        return True
+
+    def _read_file(self, member: Member, content: Content, layer: _Layer) -> Stream:
+        """Yield a file or link under its own name if visible, and under the names that want it."""
+        path = member.path
+        if path in layer.visible:
+            raise ImageError(f"{path!r} appears twice in one layer", DO_NOT_USE)
+        visible = path not in self.kinds and not self._is_hidden(path)
+        layer.visible[path] = visible
+        if visible or self.kinds.get(path) is Kind.DIRECTORY:
+            layer.blocked.add(path)  # it replaced any directory of its path in the layers below
+        names = [path] if visible else []
+        names += self._wanted.pop(path, [])
+        if member.kind is Kind.HARDLINK:
+            yield from self._read_hard_link(member, names, layer)
+        elif names:
+            yield from self._named(member, content, names)
+
+    def _read_hard_link(self, member: Member, names: Sequence[str], layer: _Layer) -> Stream:
+        """Link its visible names to the target, or record the names that wait for its content."""
+        target = layer.link_targets.get(member.target, member.target)
+        layer.link_targets[member.path] = target
+        for name in names:
+            self._put(name, member.kind)
+            if layer.visible.get(target):
+                yield hard_link(member, name, target), iter(())
+            elif target in layer.visible:
+                layer.revived.setdefault(target, []).append(name)
+            else:
+                self._wanted.setdefault(target, []).append(name)
+
+    def _read_revived(self, source: Source, layer: _Layer) -> Stream:
+        """Read a layer again for hidden files that have visible hard links in the same layer."""
+        skipped = (Kind.WHITEOUT, Kind.OPAQUE, Kind.DIRECTORY)
+        for member, content in source():
+            if member.path in layer.revived and member.kind not in skipped:
+                yield from self._named(member, content, layer.revived[member.path])
+
+    def _named(self, member: Member, content: Content, names: Sequence[str]) -> Stream:
+        """Yield one file under the first of its names, and hard links to that under the others."""
+        first = names[0]
+        for name in names:
+            self._put(name, member.kind)
+        yield replace(member, path=first), content
+        for name in names[1:]:
+            yield hard_link(member, name, first), iter(())
+
+    def _put(self, path: str, kind: Kind) -> None:
+        self._imply_parents(path)
+        self.kinds[path] = kind
+
+    def _imply_parents(self, path: str) -> None:
+        parent = path.rpartition("/")[0]
+        while parent and parent not in self.kinds:
+            self.kinds[parent] = Kind.DIRECTORY
+            self.implied.add(parent)
+            parent = parent.rpartition("/")[0]
+
+    def _is_hidden(self, path: str) -> bool:
+        """Return whether a layer above hides a path of the current layer."""
+        return bool(path) and (path in self._blocked or self._is_closed(path.rpartition("/")[0]))
+
+    def _is_closed(self, folder: str) -> bool:
+        """Return whether a layer above hides all that the current layer has in a directory."""
+        known = self._closed.get(folder)
+        if known is None:
+            known = self._closed[folder] = folder in self.opaque or self._is_hidden(folder)
+        return known

@@ -1,0 +1,169 @@
+"""Streams of members: the content of layers, SIF partitions and lists in one form."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.core.errors import ImageError
+from builder.core.model import Layer
+from builder.core.store.blobs import Store
+from builder.core.tarheaders import TarError, TarHeader
+from builder.formats.trees.bounds import MAX_CONTENT
+from builder.formats.trees.inflate import InflatingStream
+from builder.formats.trees.member import (
+    DEVICES,
+    DO_NOT_USE,
+    Content,
+    Kind,
+    Member,
+    clean_path,
+    is_whiteout,
+    parse_whiteout,
+)
+from builder.formats.trees.reader import TarReader
+from builder.formats.trees.squashfs.reader import Squashfs
+
+#: Members with clean paths, each with its content. Whiteouts are members of their own kinds.
+Stream = Iterator[tuple[Member, Content]]
+#: Opens the stream of a layer or partition. It can be called again, and returns the same members then.
+Source = Callable[[], Stream]
+
+_Members = Generator[tuple[Member, Content], None, None]
+_MARKERS = (Kind.WHITEOUT, Kind.OPAQUE)
+_KINDS: Mapping[bytes, Kind] = {kind.value: kind for kind in Kind if kind not in _MARKERS}
+
+
+def squashfs_source(
+    path: Path, offset: int = 0, name: str = "", below: str = "", size: int | None = None
+) -> Source:
+    """Yield the members of a squashfs in a file.
+
+    Args:
+        path: the file.
+        offset: where the squashfs begins, in bytes.
+        name: its name in messages.
+        below: only this directory and what is in it.
+        size: the bytes that the squashfs may have; None: up to the end of the file.
+    """
+
+    def stream() -> Stream:
+        with Squashfs(path, offset, name, size) as squashfs:
+            yield from squashfs.members(below)
+
+    return stream
+
+
+def listed_source(entries: Iterable[tuple[Member, bytes]]) -> Source:
+    """Yield members whose content is in memory."""
+    stored = list(entries)
+
+    def stream() -> Stream:
+        for member, data in stored:
+            yield member, iter((data,) if data else ())
+
+    return stream
+
+
+def layer_source(layer: Layer, store: Store, *, rehash: bool = False) -> Source:
+    """Yield the members of a layer, without device nodes.
+
+    Content that the caller does not read is skipped.
+
+    Args:
+        layer: its blob is on this machine.
+        store: knows which blobs are verified.
+        rehash: whether to hash the blob while it is read, unless ``store`` hashed it before,
+            instead of trusting that a file that looks unchanged is. A flipped bit is reported at
+            the end of the layer: do not use what was read before that.
+
+    The stream raises ImageError when the layer is damaged, hostile, or changed after it was built.
+    """
+
+    def stream() -> Stream:
+        path, digest = layer.path, layer.descriptor.digest
+        assert path is not None
+        if rehash and not store.was_hashed(path, digest):
+            members = _read_hashed(path, digest, store)
+        elif store.verify(path, digest):
+            members = _read(path)
+        else:
+            hint = "the file was changed or is damaged: build again"
+            raise ImageError(f"{path} does not match the digest of its layer, {digest}", hint)
+        with closing(members):
+            yield from members
+
+    return stream
+
+
+def _read_hashed(path: Path, digest: str, store: Store) -> _Members:
+    """Yield the members of a layer and hash it; if it is corrupt, raise ImageError at the end."""
+    hashed = hashlib.sha256()
+    try:
+        yield from _read(path, hashed)
+    except ImageError:
+        if not store.rehash(path, digest):  # a flipped bit can look like any other damage
+            store.refuse(path, digest)
+        raise
+    if f"sha256:{hashed.hexdigest()}" != digest:
+        store.refuse(path, digest)
+    store.remember(path, digest)
+
+
+def _read(path: Path, hashed: hashlib._Hash | None = None) -> _Members:
+    with closing(InflatingStream(path, hashed)) as stream:
+        reader = TarReader(stream, MAX_CONTENT)
+        try:
+            for header in reader.members():
+                content = _MemberContent(reader, path, header.path, header.size)
+                member = _member(header)
+                if member is not None:
+                    yield member, content
+        except TarError as e:
+            raise ImageError(f"{path}: {e}", DO_NOT_USE) from None
+        if hashed is not None:  # what follows the last member
+            reader.finish()
+
+
+def _member(header: TarHeader) -> Member | None:
+    """Return a member with clean paths, or None for what a tree does not have."""
+    kind = _KINDS.get(header.flag)
+    if kind is None:
+        raise TarError(f"{header.path!r} is of unknown type {header.flag!r}")
+    path, target, size = clean_path(header.path), header.target, header.size
+    if is_whiteout(path):
+        marker = parse_whiteout(path)
+        if marker is None:
+            return None
+        (kind, path), size = marker, 0
+    elif kind in DEVICES:
+        return None
+    elif kind is Kind.HARDLINK:
+        target = clean_path(target)
+    return Member(path, kind, header.mode, header.uid, header.gid, size, header.mtime, target)
+
+
+@dataclass(slots=True)
+class _MemberContent:
+    """Iterates over the content of one member."""
+
+    reader: TarReader
+    path: Path
+    name: str
+    left: int
+    """Bytes that were not read yet."""
+
+    def __iter__(self) -> _MemberContent:
+        return self
+
+    def __next__(self) -> memoryview:
+        if not self.left:
+            raise StopIteration
+        data = self.reader.read_some(self.left)
+        if not data:
+            raise ImageError(f"{self.path} ends in the middle of {self.name!r}", DO_NOT_USE)
+        self.left -= len(data)
+        return data

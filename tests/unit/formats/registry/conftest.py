@@ -1,0 +1,39 @@
+"""A fake registry and a client of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from builder.core.store.blobs import Store
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.credentials import ANONYMOUS
+from tests.support.fakeregistry import FakeRegistry
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeRegistry]:
+    with FakeRegistry() as fake:
+        yield fake
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    """The waits between attempts, in seconds; nobody really waits."""
+    return []
+
+
+@pytest.fixture
+def client(fake: FakeRegistry, waits: list[float]) -> Iterator[RegistryClient]:
+    """A client that has reached the registry once; that request is not in ``fake.requests``."""
+    with RegistryClient(fake.host, ANONYMOUS, sleep=waits.append) as client:
+        client.manifests.head("a/b", "t")
+        fake.requests.clear()
+        yield client
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache")

@@ -1,0 +1,72 @@
+"""Downloads and mounts of blobs."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+import pytest
+
+from builder.core.errors import HashMismatch, RegistryError
+from builder.core.store.blobs import Store
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.transport import TRIES
+from tests.support.blobs import MIB, described
+from tests.support.fakeregistry import Cut, FakeRegistry, Reply, sha256
+
+
+def test_failed_mount(fake: FakeRegistry, client: RegistryClient) -> None:
+    """A mount that fails leaves no upload session behind, and is no error."""
+    digest = fake.put("other/repo", b"layer")
+    assert client.blobs.mount("a/b", digest, "other/repo") and fake.has("a/b", b"layer")
+    assert not client.blobs.mount("a/b", sha256(b"unknown"), "other/repo")
+    assert not fake.uploads, "the upload that was begun instead is cancelled"
+    fake.fail_once("POST", "/uploads/", Reply(403))
+    assert not client.blobs.mount("a/b", digest, "secret/repo")
+
+
+def test_broken_note_of_a_blob(fake: FakeRegistry, client: RegistryClient) -> None:
+    """A blob that the registry cannot report counts as missing for a push: the upload says what is wrong."""
+    digest = fake.put("a/b", b"layer")
+    fake.fail_once("HEAD", digest, Reply(500), times=TRIES)
+    assert not client.blobs.has("a/b", described(b"layer"))
+    fake.fail_once("HEAD", digest, Reply(400))
+    with pytest.raises(RegistryError, match=f"did not report whether .*a/b has {digest}: 400"):
+        client.blobs.has("a/b", described(b"layer"))
+    assert client.blobs.has("a/b", described(b"layer"))
+
+
+def test_resume_after_a_cut(fake: FakeRegistry, client: RegistryClient, store: Store) -> None:
+    """After a broken connection only the rest of a blob is requested, and from then on nothing."""
+    data = random.Random(1).randbytes(6 * MIB)
+    fake.put("a/b", data)
+    fake.fail_once("GET", "/blobs/", Cut(after=4 * MIB))
+    reported: list[int] = []
+    path = client.blobs.download_to_store("a/b", described(data), store, reported.append)
+    assert path.read_bytes() == data and sum(reported) == len(data)
+    ranges = [r.headers.get("range") for r in fake.requests if r.method == "GET" and "/blobs/" in r.path]
+    assert ranges == [None, f"bytes={4 * MIB}-"]
+    assert client.blobs.download_to_store("a/b", described(data), store) == path
+    assert fake.count("GET", "/blobs/") == 2, "what is in the store is not asked for"
+
+
+@pytest.mark.parametrize("left", [b"x" * 1000, b"x" * (4 * MIB), b"x" * (3 * MIB)])
+def test_damaged_partial_file(fake: FakeRegistry, client: RegistryClient, store: Store, left: bytes) -> None:
+    """A partial file with wrong bytes is deleted, and the blob is downloaded from the start."""
+    data = random.Random(3).randbytes(3 * MIB)
+    fake.put("a/b", data)
+    partial = store.root / "partial" / f"blob-{hashlib.sha256(data).hexdigest()}"
+    partial.parent.mkdir(parents=True)
+    partial.write_bytes(left)
+    reported: list[int] = []
+    assert client.blobs.download_to_store("a/b", described(data), store, reported.append).read_bytes() == data
+    assert sum(reported) == len(data)
+
+
+def test_digest_mismatch(fake: FakeRegistry, client: RegistryClient, store: Store) -> None:
+    """Other content than the digest says is refused and deleted."""
+    data = b"good" * 1000
+    fake.blobs["a/b"] = {sha256(data): b"evil" * 1000}
+    with pytest.raises(HashMismatch, match="different content .* twice"):
+        client.blobs.download_to_store("a/b", described(data), store)
+    assert store.get(sha256(data)) is None and not list((store.root / "partial").iterdir())

@@ -1,0 +1,256 @@
+"""Where credentials come from, and challenges."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from builder.core.errors import RegistryError
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.credentials import (
+    ANONYMOUS,
+    Credentials,
+    are_for,
+    environment_credentials,
+    find_credentials,
+    ignore,
+)
+from tests.support.fakeregistry import FakeRegistry, Reply
+from tests.support.reporters import Warnings
+
+ROBOT = "robot$m558+perlmutter-nersc-gov"
+
+
+def auth(user: str, password: str) -> dict[str, str]:
+    return {"auth": base64.b64encode(f"{user}:{password}".encode()).decode()}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def write(home: Path) -> Callable[..., Path]:
+    def write(name: str, data: Any, mode: int = 0o600) -> Path:
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(data if isinstance(data, str) else json.dumps(data))
+        path.chmod(mode)
+        return path
+
+    return write
+
+
+def env(home: Path, **more: str) -> dict[str, str]:
+    return {"HOME": str(home), "PATH": f"{home}/bin:/usr/bin:/bin", **more}
+
+
+def environment(variables: Mapping[str, str]) -> Credentials | None:
+    """The credentials in these variables alone."""
+    with mock.patch.dict(os.environ, variables, clear=True):
+        return environment_credentials()
+
+
+def find(
+    host: str, repository: str, variables: Mapping[str, str], warn: Callable[[str], None] = ignore
+) -> Credentials:
+    """The credentials in the files of an environment."""
+    with mock.patch.dict(os.environ, variables, clear=True):
+        return find_credentials(host, repository, warn)
+
+
+def helper(home: Path, name: str, script: str) -> None:
+    path = home / "bin" / f"docker-credential-{name}"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_names_with_a_dollar() -> None:
+    """The variables are taken literally, with $ as an ordinary character."""
+    found = environment({"REGISTRY_USER": ROBOT, "REGISTRY_PASSWORD": "$HOME:x"})
+    assert found is not None
+    assert base64.b64decode(found.basic.removeprefix("Basic ")).decode() == f"{ROBOT}:$HOME:x"
+    assert environment({}) is None
+
+
+@pytest.mark.parametrize("name", ["REGISTRY_USER", "REGISTRY_PASSWORD"])
+def test_half_of_the_credentials(name: str) -> None:
+    """One variable without the other is an error that does not show the value."""
+    with pytest.raises(RegistryError, match=rf"{name} is set but REGISTRY_\w+ is not") as caught:
+        environment({name: "s3cret"})
+    assert "s3cret" not in str(caught.value)
+
+
+def test_no_secrets_in_repr() -> None:
+    """repr shows no secrets."""
+    assert "s3cret" not in repr(Credentials("u", "s3cret", "s3cret", "there"))
+
+
+def test_docker_config(home: Path, write: Callable[..., Path]) -> None:
+    """Docker's config.json, also in the folder of DOCKER_CONFIG."""
+    path = write(
+        ".docker/config.json",
+        {"auths": {"https://index.docker.io/v1/": auth("hub", "a:b"), "ghcr.io": auth("me", "token")}},
+    )
+    hub = find("registry-1.docker.io", "library/debian", env(home))
+    assert (hub.username, hub.password) == ("hub", "a:b")
+    assert find("docker.io", "", env(home)) == hub
+    assert find("ghcr.io", "o/n", env(home)).source == f"{path} (ghcr.io)"
+    assert find("elsewhere.example", "o/n", env(home)) == ANONYMOUS
+    moved = write("other/config.json", {"auths": {"ghcr.io": auth("other", "x")}})
+    assert find("ghcr.io", "", env(home, DOCKER_CONFIG=str(moved.parent))).username == "other"
+
+
+def test_order_of_files_and_keys(home: Path, write: Callable[..., Path]) -> None:
+    """podman's file counts before Docker's, and the longest key that contains the repository counts."""
+    write(
+        ".docker/config.json",
+        {"auths": {"quay.io": auth("docker", "x"), "only.example": auth("docker", "x")}},
+    )
+    write(
+        "run/containers/auth.json",
+        {
+            "auths": {
+                "quay.io": auth("all", "x"),
+                "quay.io/org": auth("org", "x"),
+                "quay.io/org/n": auth("n", "x"),
+            }
+        },
+    )
+    where = env(home, XDG_RUNTIME_DIR=str(home / "run"))
+    assert find("quay.io", "org/n", where).username == "n"
+    assert find("quay.io", "org/name", where).username == "org"
+    assert find("quay.io", "organisation/n", where).username == "all"
+    assert find("only.example", "x", where).username == "docker", "what podman does not know, docker may"
+
+
+def test_registry_auth_file(home: Path, write: Callable[..., Path]) -> None:
+    """REGISTRY_AUTH_FILE replaces all other files, and must exist."""
+    write(".docker/config.json", {"auths": {"a.example": auth("docker", "x")}})
+    named = write("named.json", {"auths": {"b.example": auth("named", "x")}})
+    assert find("b.example", "", env(home, REGISTRY_AUTH_FILE=str(named))).username == "named"
+    assert not find("a.example", "", env(home, REGISTRY_AUTH_FILE=str(named)))
+    with pytest.raises(RegistryError, match="which does not exist"):
+        find("a.example", "", env(home, REGISTRY_AUTH_FILE=str(home / "gone")))
+
+
+def test_identity_token(home: Path, write: Callable[..., Path]) -> None:
+    """An entry may hold an identity token."""
+    write(
+        ".docker/config.json",
+        {"auths": {"x.azurecr.io": {**auth("00000000", ""), "identitytoken": "refresh"}}},
+    )
+    assert find("x.azurecr.io", "", env(home)).identity_token == "refresh"
+
+
+def test_credential_helper(home: Path, write: Callable[..., Path]) -> None:
+    """A helper receives the host on standard input; credHelpers count before credsStore."""
+    script = (
+        'test "$*" = get || exit 1; read host || true; printf \'{"Username":"u-%s","Secret":"s"}\' "$host"'
+    )
+    helper(home, "one", script)
+    helper(home, "all", script.replace("u-", "all-"))
+    write(
+        ".docker/config.json",
+        {"auths": {"x.example": {}}, "credHelpers": {"x.example": "one"}, "credsStore": "all"},
+    )
+    assert find("x.example", "a/b", env(home)).username == "u-x.example"
+    assert find("docker.io", "a/b", env(home)).username == "all-https://index.docker.io/v1/"
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (None, "No such file"),
+        ("echo 'credentials not found in native keychain'; exit 1", ""),
+        ("echo 'the keyring is locked' >&2; exit 1", "the keyring is locked"),
+        ("echo nonsense", "did not print the JSON of a credential helper"),
+    ],
+)
+def test_failing_helper(home: Path, write: Callable[..., Path], script: str | None, message: str) -> None:
+    """A helper that fails is a warning, and the file's own entries are used."""
+    if script:
+        helper(home, "h", script)
+    write(".docker/config.json", {"auths": {"x.example": auth("file", "x")}, "credsStore": "h"})
+    warnings: list[str] = []
+    assert find("x.example", "", env(home), warnings.append).username == "file"
+    assert (message in warnings[0]) if message else not warnings
+
+
+def test_loose_permissions(home: Path, write: Callable[..., Path]) -> None:
+    """A file with passwords that others can read is a warning."""
+    warnings: list[str] = []
+    path = write(".docker/config.json", {"auths": {"x.example": auth("u", "s3cret")}}, mode=0o644)
+    find("x.example", "", env(home), warnings.append)
+    assert warnings == [f"{path} contains passwords and other users can read it: chmod 600 {path}"]
+    path.chmod(0o600)
+    find("x.example", "", env(home), warnings.append)
+    assert len(warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"auths": {"x.example": {"auth": "s3cret', "is not JSON"),
+        ('["s3cret"]', "is not an auth file"),
+        ('{"auths": {"x.example": {"auth": "s3cret!"}}}', "is not USER:PASSWORD in base64"),
+        ('{"auths": {"x.example": {"auth": "czNjcmV0"}}}', "is not USER:PASSWORD in base64"),
+    ],
+    ids=["cut", "list", "not base64", "no colon"],  # the texts would be part of the path
+)
+def test_damaged_file(home: Path, write: Callable[..., Path], text: str, message: str) -> None:
+    """A damaged file is named, and nothing of it is shown."""
+    path = write(".docker/config.json", text)
+    with pytest.raises(RegistryError, match=message) as caught:
+        find("x.example", "", env(home))
+    assert (
+        str(path) in str(caught.value)
+        and "s3cret" not in str(caught.value)
+        and "czNj" not in str(caught.value)
+    )
+
+
+@pytest.mark.parametrize(
+    ("named", "host", "sent"),
+    [
+        ("", "any.example", True),
+        ("registry.example", "registry.example", True),
+        ("Registry.Example:5000", "registry.example:5000", True),
+        ("registry.example", "registry.example:5000", False),
+        ("registry.example", "registry.example.attacker.example", False),
+        ("index.docker.io", "docker.io", True),
+    ],
+)
+def test_registry_host(named: str, host: str, sent: bool) -> None:
+    """With REGISTRY_HOST the credentials are for that registry only."""
+    variables = {"REGISTRY_USER": "u", "REGISTRY_PASSWORD": "s3cret", "REGISTRY_HOST": named}
+    found = environment(variables)
+    assert found is not None and are_for(found, host) is sent
+
+
+@pytest.mark.parametrize(
+    "challenge", [Reply(401, {"WWW-Authenticate": 'Basic realm="x"'}), None], ids=["basic", "token server"]
+)
+def test_password_of_another_registry(challenge: Reply | None) -> None:
+    """A registry that is not REGISTRY_HOST never gets the password, and the user is told once."""
+    secret = Credentials("u", "s3cret", source="REGISTRY_USER and REGISTRY_PASSWORD", host="registry.example")
+    warnings = Warnings()
+    with FakeRegistry(token_user=("u", "s3cret")) as fake:
+        fake.fault = lambda request: challenge
+        with RegistryClient(fake.host, secret, reporter=warnings) as client:
+            for _ in range(2):
+                with pytest.raises(RegistryError, match="401"):
+                    client.manifests.head("a/b", "t")
+        sent = [r.headers.get("authorization", "") for r in (*fake.requests, *fake.tokens)]
+        assert not any("Basic" in value for value in sent)
+        (message,) = warnings.messages
+        assert "REGISTRY_HOST" in message and fake.host in message and "s3cret" not in message

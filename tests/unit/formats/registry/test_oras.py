@@ -1,0 +1,37 @@
+"""SIFs on their way to a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from builder.core.model import Descriptor
+from builder.core.store.blobs import Store
+from builder.formats.registry.oras import SIF_LAYER, copy_sif
+
+
+def test_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A SIF is on the disk before it gets its name, and then the name."""
+    data = b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\0 and so on"
+    blob, output = tmp_path / "blob", tmp_path / "dist" / "t.sif"
+    blob.write_bytes(data)
+    done: list[str] = []
+    rename = Path.replace
+
+    def sync(fd: int) -> None:
+        name = Path(os.readlink(f"/proc/self/fd/{fd}")).name
+        done.append("sync the file" if ".part" in name else "sync the folder")
+
+    def renamed(path: Path, target: Path) -> Path:
+        if target == output:
+            done.append("rename")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Path, "replace", renamed)
+    store = Store(tmp_path / "cache")
+    assert copy_sif(blob, Descriptor.of(SIF_LAYER, data), output, store)
+    assert done == ["sync the file", "rename", "sync the folder"] and output.read_bytes() == data
+    assert not copy_sif(blob, Descriptor.of(SIF_LAYER, data), output, store)

@@ -1,0 +1,161 @@
+"""Requests to a registry: retries, redirects, schemes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from builder.core.errors import RegistryError
+from builder.core.model import OCI_INDEX
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.formats.registry import transport
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.credentials import ANONYMOUS, Credentials
+from tests.support.blobs import described, random_blob
+from tests.support.blobs import upload as send
+from tests.support.fakeregistry import FakeRegistry, Reply, Request
+
+ROBOT = Credentials("robot$m558+site", "pa$$w0rd-s3cret", source="REGISTRY_USER and REGISTRY_PASSWORD")
+
+
+def test_waits_grow_and_end(fake: FakeRegistry, client: RegistryClient, waits: list[float]) -> None:
+    """Without Retry-After the waits grow, and the sixth attempt is the last one."""
+    fake.fault = lambda request: Reply(503, body=b"<html>busy</html>")
+    with pytest.raises(RegistryError, match="503") as caught:
+        client.manifests.head("a/b", "latest")
+    assert "fault of the registry" in caught.value.hint
+    assert len(waits) == transport.TRIES - 1 and all(b > a for a, b in zip(waits, waits[1:], strict=False))
+
+
+def test_redirect_without_credentials(store: Store) -> None:
+    """Credentials are not sent to the host that the registry redirects to."""
+    data = b"layer" * 1000
+    with FakeRegistry(token_user=(ROBOT.username, ROBOT.password)) as fake, FakeRegistry() as bucket:
+        fake.put("a/b", data)
+        bucket.put("a/b", data)
+        fake.redirect_blobs_to = f"http://{bucket.host}"
+        with RegistryClient(fake.host, ROBOT) as client:
+            assert client.blobs.download_to_store("a/b", described(data), store).read_bytes() == data
+        assert any("authorization" in r.headers for r in fake.requests)
+        assert bucket.requests and not any("authorization" in r.headers for r in bucket.requests)
+
+
+def encrypted(
+    monkeypatch: pytest.MonkeyPatch, answers: dict[str, tuple[int, dict[str, str]]], body: Any = b""
+) -> list[httpx.Request]:
+    """Replaces the network by ``answers`` (by method); returns the list that the requests are added to."""
+    seen: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        status, headers = answers.get(request.method, (404, {}))
+        stream = httpx.ByteStream(body) if isinstance(body, bytes) else None
+        return httpx.Response(status, headers=headers, stream=stream, content=None if stream else body)
+
+    make = httpx.Client
+    monkeypatch.setattr(httpx, "Client", lambda **kw: make(transport=httpx.MockTransport(handle)))
+    return seen
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_upload_stays_encrypted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str) -> None:
+    """An https registry that names an http address for the upload gets no further byte."""
+    session, elsewhere = {"Location": "/v2/x"}, {"Location": "http://other.example/v2/x"}
+    answers = {"POST": (202, session), "PUT": (413, {}), method: (202, elsewhere)}
+    seen = encrypted(monkeypatch, answers)
+    path, data = random_blob(tmp_path, 3 << 20)
+    client = RegistryClient("registry.example", ANONYMOUS, sleep=lambda s: None)
+    with client, pytest.raises(RegistryError, match="http://other.example/v2/x, which is not encrypted"):
+        send(client, path, data)
+    assert {(r.url.scheme, r.url.host) for r in seen} == {("https", "registry.example")}
+
+
+def test_own_address_without_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A registry behind a proxy names its own address with http: it is used with https."""
+    session = {"Location": "http://registry.example/v2/x"}
+    seen = encrypted(monkeypatch, {"POST": (202, session), "PUT": (201, {})})
+    path, data = random_blob(tmp_path, 1000)
+    with RegistryClient("registry.example", ANONYMOUS) as client:
+        send(client, path, data)
+    assert {r.url.scheme for r in seen} == {"https"}
+
+
+def test_download_stays_encrypted(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    """An https registry that redirects a blob to http is not followed."""
+    seen = encrypted(monkeypatch, {"GET": (307, {"Location": "http://other.example/x"})})
+    client = RegistryClient("registry.example", ANONYMOUS)
+    with client, pytest.raises(RegistryError, match="not encrypted"):
+        client.blobs.download_to_store("a/b", described(b"x"), store)
+    assert len(seen) == 1
+
+
+def test_pages_stay_at_the_registry(fake: FakeRegistry, client: RegistryClient) -> None:
+    """Of the address of a next page only path and query count."""
+    digest = "sha256:" + "1" * 64
+    link = {"Link": f'<http://169.254.169.254/v2/a/b/referrers/{digest}?last=a>; rel="next"'}
+    body = b'{"schemaVersion":2,"manifests":[]}'
+
+    def fault(request: Request) -> Reply:
+        following = {} if request.query.get("last") else link
+        return Reply(200, {"Content-Type": OCI_INDEX, **following}, body)
+
+    fake.fault = fault
+    assert client.manifests.get_referrers("a/b", digest) == []
+    assert [r.query for r in fake.requests] == [{}, {"last": ["a"]}]
+
+
+def test_error_of_one_line(fake: FakeRegistry, client: RegistryClient) -> None:
+    """Line breaks and control characters of an error are blanks in the message."""
+    body = json.dumps({"errors": [{"code": "DENIED", "message": "a\nb\x1b[2J"}]}).encode()
+    fake.fault = lambda r: Reply(403, body=body)
+    with pytest.raises(RegistryError, match="DENIED: a b ") as caught:
+        client.manifests.get("a/b", "t")
+    assert caught.value.message.isprintable()
+
+
+@pytest.mark.parametrize("states", [True, False], ids=["Content-Length", "no Content-Length"])
+def test_large_manifest(monkeypatch: pytest.MonkeyPatch, states: bool) -> None:
+    """A manifest beyond the limit is refused: at once when its size is stated, else while it is read."""
+    monkeypatch.setattr(transport, "TRIES", 1)
+    read = []
+
+    def body() -> Iterator[bytes]:
+        for _ in range(100):
+            read.append(1)
+            yield bytes(1 << 20)
+
+    headers = {"Content-Length": str(100 << 20)} if states else {}
+    encrypted(monkeypatch, {"GET": (200, headers)}, body())
+    client = RegistryClient("registry.example", ANONYMOUS)
+    with client, pytest.raises(RegistryError, match="more than 8 MiB"):
+        client.manifests.get("a/b", "t")
+    assert len(read) == (0 if states else 9)
+
+
+def test_connection_refused() -> None:
+    """A port where nothing listens is an error at once."""
+    with (
+        RegistryClient("127.0.0.1:1", ANONYMOUS) as client,
+        pytest.raises(RegistryError, match=r"127\.0\.0\.1:1: it refuses connections"),
+    ):
+        client.manifests.head("a/b", "t")
+
+
+def test_no_plain_http_to_other_machines() -> None:
+    """Plain http is used for registries on this machine only; nothing is sent to find out."""
+    with RegistryClient("registry.example:5000", ANONYMOUS) as client:
+        assert not client.plain_http
+
+
+def test_offline(tmp_path: Path) -> None:
+    """BUILDER_OFFLINE forbids registries on other machines only."""
+    settings = Settings(tmp_path, tmp_path, 1, offline=True)
+    with pytest.raises(RegistryError, match="BUILDER_OFFLINE"):
+        RegistryClient("ghcr.io", settings=settings)
+    RegistryClient("127.0.0.1:5000", settings=settings)

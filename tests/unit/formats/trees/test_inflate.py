@@ -1,0 +1,27 @@
+"""Compressed layers: what a frame states about itself is not trusted."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from builder.core.errors import ImageError
+from builder.formats.trees.inflate import inflate
+
+_EMPTY_BLOCK = bytes([1, 0, 0])
+
+
+@pytest.mark.parametrize(
+    "header",
+    [bytes([0x00, 21 << 3]), bytes([0xE0]) + struct.pack("<Q", 1 << 60)],
+    ids=["a window of 2 GiB", "a content of 2^60 bytes"],
+)
+def test_zstd_frame(tmp_path: Path, header: bytes) -> None:
+    """A zstd frame that wants much memory is refused, and nothing is allocated for it."""
+    path = tmp_path / "layer"
+    path.write_bytes(zstandard.FRAME_HEADER + header + _EMPTY_BLOCK)
+    with pytest.raises(ImageError, match="layer is damaged"):
+        list(inflate(path))
