@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from builder.core.version import __version__
 
 if TYPE_CHECKING:
-    from builder.config.recipe import Recipe as Recipe
     from builder.core.errors import BuilderError as BuilderError
     from builder.core.model import Lock as Lock
     from builder.core.settings import Settings as Settings
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from builder.launch.smoke import SmokeOutcome as SmokeOutcome
     from builder.launch.smoke import SmokeRequest as SmokeRequest
     from builder.launch.smoke import smoke_target as smoke_target
+    from builder.lock.config.recipe import Recipe as Recipe
     from builder.project import Project as Project
     from builder.publishing.publish import Published as Published
     from builder.publishing.publish import PublishOptions as PublishOptions
@@ -43,7 +43,7 @@ _MODULES = {
     "Project": "builder.project",
     "PublishOptions": "builder.publishing.publish",
     "Published": "builder.publishing.publish",
-    "Recipe": "builder.config.recipe",
+    "Recipe": "builder.lock.config.recipe",
     "Settings": "builder.core.settings",
     "SmokeOptions": "builder.smoke.options",
     "SmokeReport": "builder.smoke.run",

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from builder.bases.python import base_python
 from builder.bases.resolve import check_base, is_made_here, open_recipe_base, resolve_recipe_base
-from builder.config.recipe import Recipe
 from builder.core.errors import LockError
 from builder.core.model import Lock, LockedBase, OsPackage
 from builder.core.redact import redact
@@ -27,6 +26,7 @@ from builder.core.workspace import Workspace
 from builder.fetch.venv import locked_base_python
 from builder.image.recipe_files import recipe_entries
 from builder.lock.basepython import check_base_python
+from builder.lock.config.recipe import Recipe
 from builder.lock.file import earlier_lock, read_lock, replace_lock
 from builder.lock.found import found_packages
 from builder.lock.request import LockRequest

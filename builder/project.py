@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from builder.bases.resolve import check_base
-from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.core.errors import BuilderError, ConfigError, LockError, UsageError
 from builder.core.model import Image, Lock, SifImage
 from builder.core.progress import QUIET, Reporter, working
@@ -40,6 +39,7 @@ from builder.formats.trees.inside import own_path
 from builder.image.files import lock_in_image
 from builder.image.recipe_files import recipe_entries
 from builder.lock.basepython import check_base_python
+from builder.lock.config.recipe import Recipe, load_recipe, recipe_files
 from builder.lock.environment import recipe_environment
 from builder.lock.file import earlier_lock, read_lock
 from builder.lock.groups import chosen_groups

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_recipe_base
-from builder.config.recipe import Recipe
 from builder.core.errors import ImageError
 from builder.core.model import Layer, LockedBase
 from builder.core.progress import working
@@ -25,6 +24,7 @@ from builder.core.workspace import Workspace
 from builder.formats.trees.member import DO_NOT_USE, Kind
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source, Stream, layer_source
+from builder.lock.config.recipe import Recipe
 
 #: Part of the name of records. Increase it when other packages are found in the same base.
 _FORMAT = 1

@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass, field
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_recipe_base
 from builder.bases.sif import base_sources
-from builder.config.recipe import Recipe
-from builder.config.yamlfile import place_of
 from builder.core.errors import ConfigError, ImageError
 from builder.core.model import LockedBase
 from builder.core.progress import working
@@ -24,6 +22,8 @@ from builder.formats.oci.config import DEFAULT_PATH, config_environment
 from builder.formats.trees.member import Content, Kind
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.yamlfile import place_of
 
 #: Part of the key of records. Increase it when another Python is found in the same base.
 _FORMAT = 1

@@ -15,8 +15,6 @@ from pathlib import Path
 from builder.bases.debian import check_packages, check_suite, debian_base
 from builder.bases.image import BaseImage, no_such_base, open_layout_base, stored_base
 from builder.bases.reference import path_and_tag, split_reference
-from builder.config.recipe import Recipe
-from builder.config.yamlfile import place_of
 from builder.core.errors import ConfigError, ImageError, RegistryError
 from builder.core.model import LockedBase
 from builder.core.redact import redact
@@ -24,6 +22,8 @@ from builder.core.settings import expand_home
 from builder.core.workspace import Workspace
 from builder.formats.net.mirrors import mirrored_base
 from builder.formats.oci.reference import Reference
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.yamlfile import place_of
 
 log = logging.getLogger(__name__)
 

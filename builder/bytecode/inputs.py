@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.bases.image import BaseImage
-from builder.config.recipe import Recipe
 from builder.core.model import Layer, LockedPackage
 from builder.core.workspace import Workspace
 from builder.formats.layers.cache import FORMAT as LAYERS_FORMAT
 from builder.formats.layers.cache import cache_key
 from builder.formats.layers.packages import Packages
+from builder.lock.config.recipe import Recipe
 
 #: Part of every cache key. Increase it when the same modules are compiled to other bytes.
 FORMAT = 1

@@ -30,9 +30,9 @@ from builder.core.text import human_bytes
 from builder.engines import ENGINES
 
 if TYPE_CHECKING:
-    from builder.config.recipe import Recipe
     from builder.core.model import Image, Lock
     from builder.engines.base import BuildResult
+    from builder.lock.config.recipe import Recipe
     from builder.project import Project
     from builder.smoke.options import SlurmOptions
 
@@ -213,7 +213,7 @@ def _build_here(context: Context, recipe: Recipe, options: Command) -> dict[str,
 
 def _reusing(context: Context, recipe: Recipe, image: str) -> Project:
     """Return the project, whose builds may reuse the target's published image."""
-    from builder.config.policy import has_policy
+    from builder.lock.config.policy import has_policy
 
     project = context.project
     if not (image or recipe.registry.reuse or has_policy(recipe.root)):

@@ -16,7 +16,7 @@ from builder.core.errors import BuilderError, ConfigError
 from builder.core.settings import Settings
 
 if TYPE_CHECKING:
-    from builder.config.recipe import Recipe
+    from builder.lock.config.recipe import Recipe
     from builder.project import Project
 
 T = TypeVar("T")
@@ -160,7 +160,7 @@ def completed_root(ctx: click.Context) -> Path | None:
 
 def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Complete a target name in a shell."""
-    from builder.config.recipe import recipe_files
+    from builder.lock.config.recipe import recipe_files
 
     root = completed_root(ctx)
     return [name for name in recipe_files(root) if name.startswith(incomplete)] if root else []
@@ -168,7 +168,7 @@ def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Complete a site name in a shell."""
-    from builder.config.sites import site_files
+    from builder.lock.config.sites import site_files
 
     return [name for name in site_files(completed_root(ctx)) if name.startswith(incomplete)]
 

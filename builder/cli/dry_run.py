@@ -10,8 +10,8 @@ from builder.cli.context import Context
 from builder.core.text import Table
 
 if TYPE_CHECKING:
-    from builder.config.recipe import Recipe
     from builder.core.model import Lock
+    from builder.lock.config.recipe import Recipe
 
 
 def print_plan(context: Context, recipe: Recipe, lock_file: Path | None = None) -> dict[str, Any]:

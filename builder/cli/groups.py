@@ -24,7 +24,7 @@ from builder.core.settings import Settings
 from builder.core.text import human_bytes
 
 if TYPE_CHECKING:
-    from builder.config.recipe import Recipe
+    from builder.lock.config.recipe import Recipe
     from builder.publishing.publish import PublishOptions
 
 #: Options even when no recipe declares these groups yet; the error then explains how to declare one.
@@ -48,7 +48,7 @@ _OPTIONS = decorated(
 
 def declared_groups(root: Path) -> list[str]:
     """Return the names that the recipes of a project declare as ``group``, and the usual ones."""
-    from builder.config.groups import recipe_groups
+    from builder.lock.config.groups import recipe_groups
 
     return sorted({*USUAL_GROUPS, *recipe_groups(root)})
 

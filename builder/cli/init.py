@@ -13,7 +13,7 @@ from builder.cli.context import Context, complete_site, with_context
 from builder.cli.options import FILE, flag, text_option
 
 if TYPE_CHECKING:
-    from builder.config.site import Site
+    from builder.lock.config.site import Site
     from builder.start.found import Candidate
     from builder.start.new import InitOptions, Written
 
@@ -71,7 +71,7 @@ def init(
 
 def _named_by_site(root: Path, options: InitOptions) -> InitOptions:
     """Return the options with the site's name for a second target that nobody names."""
-    from builder.config.recipe import load_recipe, recipe_files
+    from builder.lock.config.recipe import load_recipe, recipe_files
 
     existing = recipe_files(root)
     if not existing or options.name or not options.site or options.site in existing:
@@ -87,7 +87,7 @@ def _lists_existing(context: Context, root: Path, options: InitOptions) -> bool:
     Returns:
         Whether they were printed: then nothing is written.
     """
-    from builder.config.recipe import recipe_files
+    from builder.lock.config.recipe import recipe_files
 
     existing = recipe_files(root)
     if not existing or (options.name and options.name not in existing):
@@ -120,7 +120,7 @@ def _choose(context: Context, root: Path, named: Path | None) -> Candidate:
 
 def _asked(root: Path, options: InitOptions) -> InitOptions:
     """Ask for the name and the site that no option names."""
-    from builder.config.sites import site_files
+    from builder.lock.config.sites import site_files
     from builder.start.draft import target_name
 
     name, site = options.name, options.site
@@ -137,7 +137,7 @@ def _asked(root: Path, options: InitOptions) -> InitOptions:
 
 def _report(context: Context, root: Path, written: Written) -> None:
     """Print what was written, and the commands to go on with."""
-    from builder.config.recipe import load_recipe
+    from builder.lock.config.recipe import load_recipe
 
     site = load_recipe(written.draft.name, root).site
     for note in written.notes:
@@ -157,7 +157,7 @@ def _next_commands(context: Context, root: Path, written: Written, site: Site) -
 
     A site whose jobs run a file gets it by a pull.
     """
-    from builder.config.recipe import recipe_files
+    from builder.lock.config.recipe import recipe_files
     from builder.site.shell import command_line
 
     draft = written.draft

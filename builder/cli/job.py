@@ -13,7 +13,7 @@ from builder.cli.slurmoptions import ACCOUNT_VARIABLES, raw_slurm_option
 from builder.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from builder.config.recipe import Recipe
+    from builder.lock.config.recipe import Recipe
 
 
 @click.command(cls=WordsCommand)

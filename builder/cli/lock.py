@@ -13,9 +13,9 @@ from builder.core.errors import LockError
 from builder.core.stages import LockOptions
 
 if TYPE_CHECKING:
-    from builder.config.recipe import Recipe
     from builder.core.model import Lock
     from builder.lock.changes import LockChanges
+    from builder.lock.config.recipe import Recipe
 
 
 @click.command()

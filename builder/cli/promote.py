@@ -14,8 +14,8 @@ from builder.cli.output import agreed
 from builder.cli.signing import sign_option, signing_key
 
 if TYPE_CHECKING:
-    from builder.config.recipe import Recipe
     from builder.core.progress import Reporter
+    from builder.lock.config.recipe import Recipe
     from builder.publishing.destination import PublishDestination
     from builder.publishing.promote import ReleaseOptions, TagMoves
 

@@ -21,8 +21,8 @@ from builder.core.text import human_bytes
 from builder.run import RUNNER_NAMES
 
 if TYPE_CHECKING:
-    from builder.config.recipe import Recipe
     from builder.engines.base import BuildResult
+    from builder.lock.config.recipe import Recipe
     from builder.publishing.publish import Published, PublishOptions
 
 #: The fields of a PushReport that ``--json`` prints.

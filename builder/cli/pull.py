@@ -67,8 +67,8 @@ def pull(
         builder pull ghcr.io/me/mine:latest
         builder run ghcr.io/me/mine:latest -- python train.py
     """
-    from builder.config.policy import POLICY_FILE, has_policy
     from builder.launch.pulling import PullRequest, pull_named, pull_target
+    from builder.lock.config.policy import POLICY_FILE, has_policy
     from builder.publishing.pull import is_reference
 
     out = context.output

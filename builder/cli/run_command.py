@@ -18,8 +18,8 @@ from builder.cli.options import container_options, flag, refuse
 from builder.core.workspace import Workspace
 
 if TYPE_CHECKING:
-    from builder.config.recipe import Recipe
     from builder.launch.images import TargetImages
+    from builder.lock.config.recipe import Recipe
     from builder.site.containers import ContainerRequest
 
 

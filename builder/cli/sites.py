@@ -12,9 +12,9 @@ from builder.core.errors import ConfigError
 from builder.core.text import Table
 
 if TYPE_CHECKING:
-    from builder.config.recipe import GpuVendor
-    from builder.config.site import RuntimeKind
-    from builder.config.sitefile import SiteFile
+    from builder.lock.config.recipe import GpuVendor
+    from builder.lock.config.site import RuntimeKind
+    from builder.lock.config.sitefile import SiteFile
 
 
 @click.group(invoke_without_command=True)
@@ -33,8 +33,8 @@ def sites(ctx: click.Context) -> None:
 def _list(context: Context) -> None:
     """Print the known sites."""
 
-    from builder.config.sitefile import read_site
-    from builder.config.sites import all_site_files, origin, site_files
+    from builder.lock.config.sitefile import read_site
+    from builder.lock.config.sites import all_site_files, origin, site_files
 
     root = context.root
     files = all_site_files(root)
@@ -79,9 +79,9 @@ def sites_show(context: Context, name: str) -> None:
 
     The path is on stderr, so that stdout can become a file: builder sites show NAME > sites/NAME.yaml
     """
-    from builder.config.sitefile import read_site
-    from builder.config.sites import all_site_files, origin, unknown_site
-    from builder.config.yamlfile import load_yaml, read_text
+    from builder.lock.config.sitefile import read_site
+    from builder.lock.config.sites import all_site_files, origin, unknown_site
+    from builder.lock.config.yamlfile import load_yaml, read_text
 
     root = context.root
     files = all_site_files(root)

@@ -14,8 +14,8 @@ from builder.core.errors import UsageError
 from builder.run import RUNNER_NAMES
 
 if TYPE_CHECKING:
-    from builder.config.recipe import Recipe
     from builder.launch.smoke import SmokeOutcome, SmokeRequest
+    from builder.lock.config.recipe import Recipe
     from builder.smoke.run import SmokeReport
 
 

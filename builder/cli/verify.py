@@ -104,7 +104,7 @@ def rebuilt_lines(rebuilt: Rebuilt) -> list[str]:
 
 def _trust(context: Context, keys: tuple[Path, ...]) -> Trust:
     """Return the policy of the command line, or of the project."""
-    from builder.config.policy import POLICY_FILE, Policy
+    from builder.lock.config.policy import POLICY_FILE, Policy
     from builder.publishing.verify import Trust
 
     if keys:

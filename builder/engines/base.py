@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from builder.config.recipe import Recipe
 from builder.core.model import Image, Lock, LockedBase, LockedPackage, MissingLibrary, SifImage
 from builder.core.settings import DEFAULT_EPOCH
 from builder.core.stages import BuildOptions
@@ -20,6 +19,7 @@ from builder.core.store.leftovers import remove_left_behind
 from builder.core.store.temporary import temporary_name
 from builder.core.store.walk import remove_tree
 from builder.core.workspace import Workspace
+from builder.lock.config.recipe import Recipe
 from builder.lock.record import lock_date
 
 if TYPE_CHECKING:

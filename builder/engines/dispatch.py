@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 import logging
 
-from builder.config.recipe import Recipe
 from builder.core.errors import RunnerError, UsageError
 from builder.core.progress import working
 from builder.engines import ENGINES
 from builder.engines.base import BuildRequest, BuildResult, Engine
 from builder.formats.oci.config import host_architecture
 from builder.formats.qemu import cannot_run, is_registered, registration_hint
+from builder.lock.config.recipe import Recipe
 
 log = logging.getLogger(__name__)
 

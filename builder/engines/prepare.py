@@ -9,9 +9,6 @@ from pathlib import Path
 
 from builder.bases.image import BaseImage
 from builder.bases.resolve import is_made_here, open_recipe_base, resolve_recipe_base
-from builder.config.recipe import Recipe
-from builder.config.wheelbuild import WheelBuild
-from builder.config.yamlfile import place_of
 from builder.core.errors import ConfigError, ImageError, LockError
 from builder.core.model import Fetched, Image, Layer, Lock, LockedBase, LockedPackage, SifImage
 from builder.core.redact import redact
@@ -23,6 +20,9 @@ from builder.formats.layers.conda_order import link_order
 from builder.formats.layers.entry import LinkContext
 from builder.formats.layers.packages import Fetch, Packages
 from builder.image.config import make_image
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.wheelbuild import WheelBuild
+from builder.lock.config.yamlfile import place_of
 from builder.lock.inputs import without_sha256
 from builder.lock.record import lock_date
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.config.recipe import Recipe
 from builder.core.errors import HashMismatch
 from builder.core.model import Fetched, LockedPackage
 from builder.core.parallel import in_parallel
@@ -24,6 +23,7 @@ from builder.fetch.failure import NotAvailable, first_line, not_found
 from builder.fetch.places import LocalFile, Places, Url
 from builder.fetch.verify import Verifier
 from builder.formats.net.urlvariables import NO_VARIABLES, UrlVariables
+from builder.lock.config.recipe import Recipe
 from builder.lock.environment import find_links
 from builder.lock.urls import url_variables
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from builder.config.recipe import Recipe
 from builder.core.redact import redact
 from builder.formats.layers.entry import Entry, LinkContext
 from builder.image.recipe_files import recipe_entries
 from builder.image.smoke_program import smoke_program
+from builder.lock.config.recipe import Recipe
 
 #: Folder of builder's own files in an image.
 HOME = "/opt/builder"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from builder.config.recipe import Recipe
 from builder.formats.trees.ignore import IGNORE_FILE, Ignore, plain_path
+from builder.lock.config.recipe import Recipe
 
 #: Files that usually hold passwords, tokens or private keys, as gitignore patterns.
 _SECRETS = """

@@ -25,7 +25,6 @@ from dataclasses import asdict
 
 from builder.bases.debian_libraries import debian_package
 from builder.bases.image import BaseImage
-from builder.config.recipe import Recipe
 from builder.core.model import Layer, MissingLibrary
 from builder.core.progress import working
 from builder.core.store.blobs import Store
@@ -34,6 +33,7 @@ from builder.core.workspace import Workspace
 from builder.formats.layers.cache import cache_key
 from builder.formats.layers.libraries import Libraries, is_library, recorded_libraries
 from builder.formats.layers.packages import Packages
+from builder.lock.config.recipe import Recipe
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from builder.config.recipe import Files, Recipe
-from builder.config.yamlfile import place_of
 from builder.core.errors import ConfigError
 from builder.core.store.unchanged import look
 from builder.formats.layers.entry import Entry, Range
 from builder.formats.trees.inside import is_inside
+from builder.lock.config.recipe import Files, Recipe
+from builder.lock.config.yamlfile import place_of
 
 if TYPE_CHECKING:
     from builder.image.ignore import FilesIgnore

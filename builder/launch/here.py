@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from builder.config.recipe import GpuVendor, Recipe
 from builder.core.errors import UsageError
 from builder.core.model import SifImage
 from builder.core.workspace import Workspace
 from builder.formats.oci.reference import is_digest
 from builder.launch.images import TargetImages
+from builder.lock.config.recipe import GpuVendor, Recipe
 from builder.publishing.pull import pull_reference
 from builder.run.base import Mount, RunOptions
 from builder.run.gpu import gpu_devices

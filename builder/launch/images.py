@@ -8,12 +8,12 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from builder.config.policy import has_policy
-from builder.config.recipe import Recipe
 from builder.core.errors import BuilderError, ImageError, UsageError
 from builder.core.model import Image, SifImage
 from builder.core.store.files import sha256_file
 from builder.formats.oci.reference import is_digest
+from builder.lock.config.policy import has_policy
+from builder.lock.config.recipe import Recipe
 from builder.project import Project, StoredImage
 from builder.publishing.pull import pinned_reference
 from builder.run.podman import PodmanStorage, migrated_ids

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from builder.config.recipe import Recipe
 from builder.core.errors import LockError, SmokeError, SmokeNotRun, UsageError
 from builder.core.stages import BuildOptions
 from builder.engines.base import BuildResult
 from builder.launch.smoke import SmokeRequest
+from builder.lock.config.recipe import Recipe
 from builder.lock.file import read_lock
 from builder.project import Project
 from builder.publishing.destination import destination_text

@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from builder.config.recipe import Recipe
-from builder.config.yamlfile import place_of
 from builder.core.errors import ConfigError, SolveError
 from builder.core.model import Lock, LockedBase, LockedPackage
 from builder.lock.condaspec import parsed_spec
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.yamlfile import place_of
 
 if TYPE_CHECKING:
     from builder.lock.request import SolveRequest

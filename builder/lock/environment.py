@@ -16,13 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from builder.config.recipe import Recipe
-from builder.config.yamlfile import Key, YamlFile, parse_yaml, read_text
 from builder.core.errors import ConfigError
 from builder.core.redact import redact
 from builder.core.settings import expand_home
 from builder.formats.net.urlvariables import UrlVariables
 from builder.lock.condaspec import conda_spec_hint, conda_spec_name
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.yamlfile import Key, YamlFile, parse_yaml, read_text
 from builder.lock.othertools import other_file
 from builder.lock.pipsection import PipSection, plain_value
 from builder.lock.spec import Environment, Spec

@@ -19,9 +19,6 @@ import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator
 from pydantic import ValidationInfo as Info
 
-from builder.config.explain import first_problem
-from builder.config.safeyaml import load, read_bytes
-from builder.config.yamlfile import Key, not_yaml, parse_yaml
 from builder.core.errors import ConfigError, LockError
 from builder.core.markers import ARCHITECTURES
 from builder.core.model import MAIN, Lock, LockedPackage
@@ -30,6 +27,9 @@ from builder.core.settings import seconds_of
 from builder.core.store.files import write_atomic
 from builder.formats.net.urlvariables import variables_in
 from builder.formats.oci.digest import sha256
+from builder.lock.config.explain import first_problem
+from builder.lock.config.safeyaml import load, read_bytes
+from builder.lock.config.yamlfile import Key, not_yaml, parse_yaml
 from builder.lock.othertools import TOOLS, other_file
 from builder.lock.record import TIME, RecordError, custom_metadata, read_custom
 from builder.lock.sourcerecords import TEXT, with_sources

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from builder.config.recipe import Recipe
 from builder.core.errors import BuilderError, UsageError
 from builder.core.model import Lock
 from builder.core.stages import Solver
 from builder.lock.basepython import has_base_python
+from builder.lock.config.recipe import Recipe
 from builder.lock.file import earlier_lock, write_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.request import LockRequest

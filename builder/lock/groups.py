@@ -14,11 +14,11 @@ from dataclasses import replace
 
 from packaging.utils import canonicalize_name
 
-from builder.config.merge import choices
-from builder.config.recipe import Recipe
-from builder.config.yamlfile import place_of
 from builder.core.errors import LockError
 from builder.core.model import MAIN, Lock, LockedPackage
+from builder.lock.config.merge import choices
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.yamlfile import place_of
 from builder.lock.names import pypi_name
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from builder.config.recipe import Recipe
 from builder.core.redact import redact
 from builder.lock.basepython import python_hint
 from builder.lock.channels import SolverChannel, gateway
+from builder.lock.config.recipe import Recipe
 from builder.lock.indexes import Indexes
 from builder.lock.inputs import virtual_packages
 from builder.lock.request import SolveRequest

@@ -14,11 +14,11 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from builder.config.recipe import Recipe
 from builder.core.errors import ConfigError, LockError
 from builder.core.markers import ARCHITECTURES, applies
 from builder.core.model import Lock, canonical_json
 from builder.core.redact import redact
+from builder.lock.config.recipe import Recipe
 from builder.lock.environment import recipe_environment
 from builder.lock.file import lock_bytes
 from builder.lock.groups import chosen_groups, is_own

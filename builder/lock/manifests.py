@@ -26,10 +26,10 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from builder.config.merge import choices
 from builder.core.errors import ConfigError
 from builder.core.model import MAIN
 from builder.formats.net.pipconfig import PYPI
+from builder.lock.config.merge import choices
 from builder.lock.pipsection import PipSection, plain_value
 from builder.lock.spec import Environment, Spec
 from builder.lock.tomlfile import TomlFile, items, load_toml, strings, table

@@ -29,13 +29,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from builder.config.fields import line
-from builder.config.safetoml import loads
 from builder.core.errors import ConfigError, SolveError
 from builder.core.model import LockedPackage
 from builder.core.redact import redact
 from builder.core.settings import Settings
 from builder.core.store.leftovers import temporary_folder
+from builder.lock.config.fields import line
+from builder.lock.config.safetoml import loads
 from builder.lock.indexes import Indexes, check_kind, find_indexes
 from builder.lock.names import BUILTIN, conda_mapping, pypi_name
 from builder.lock.request import SolveRequest, WheelBuilder

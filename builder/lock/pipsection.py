@@ -12,11 +12,11 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from builder.config.fields import line
-from builder.config.yamlfile import read_text
 from builder.core.errors import ConfigError
 from builder.core.redact import redact
 from builder.formats.trees.inside import check_inside
+from builder.lock.config.fields import line
+from builder.lock.config.yamlfile import read_text
 from builder.lock.sourcespec import SpecContext, names_source, read_location, read_named
 from builder.lock.spec import Environment, SourceSpec, Spec
 

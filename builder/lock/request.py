@@ -8,10 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from builder.config.recipe import Recipe
 from builder.core.model import Lock, LockedBase, LockedPackage, LockedSource
 from builder.core.progress import QUIET, Reporter
 from builder.core.settings import Settings
+from builder.lock.config.recipe import Recipe
 from builder.lock.spec import Environment, SourceSpec
 
 

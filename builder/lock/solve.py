@@ -13,14 +13,14 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from builder.config.merge import near_hint
-from builder.config.recipe import Recipe
-from builder.config.yamlfile import place_of
 from builder.core.errors import ConfigError, UsageError
 from builder.core.model import Lock, LockedBase, LockedPackage, LockRecord
 from builder.core.progress import working
 from builder.core.redact import redact
 from builder.lock.basepython import has_base_python, take_base_python
+from builder.lock.config.merge import near_hint
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.yamlfile import place_of
 from builder.lock.environment import recipe_environment
 from builder.lock.inputs import CONDA_INPUTS, channels, content_hash, cutoff, inputs
 from builder.lock.record import TIME

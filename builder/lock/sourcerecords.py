@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from packaging.utils import canonicalize_name
 from pydantic import TypeAdapter, ValidationError
 
-from builder.config.explain import first_problem
 from builder.core.model import WHEELS, LockedPackage, LockedSource, canonical_json
 from builder.core.redact import redact, userinfo
+from builder.lock.config.explain import first_problem
 from builder.lock.spec import SourceSpec
 
 _SOURCES = TypeAdapter(dict[str, LockedSource])

@@ -35,12 +35,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from builder.config.wheelbuild import WheelBuild
 from builder.core.errors import BuilderError, ConfigError, SolveError, WheelError
 from builder.core.markers import applies, unfulfilled
 from builder.core.model import WHEELS, LockedPackage
 from builder.core.redact import redact
 from builder.core.settings import Settings
+from builder.lock.config.wheelbuild import WheelBuild
 from builder.lock.indexes import Indexes
 from builder.lock.names import conda_mapping, pypi_name
 from builder.lock.request import BuiltWheel, SolveRequest, WheelBuilder

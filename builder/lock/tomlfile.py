@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from builder.config.safetoml import loads
-from builder.config.yamlfile import read_text
 from builder.core.errors import ConfigError
+from builder.lock.config.safetoml import loads
+from builder.lock.config.yamlfile import read_text
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable
 from urllib.parse import unquote
 
-from builder.config.recipe import Recipe
 from builder.core.errors import SolveError
 from builder.core.redact import redact
 from builder.formats.net.pipconfig import pip_configuration
 from builder.formats.net.urlvariables import UrlVariables, variables_in
+from builder.lock.config.recipe import Recipe
 from builder.lock.environment import recipe_environment
 
 

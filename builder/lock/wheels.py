@@ -15,11 +15,11 @@ from packaging.tags import (
 )
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from builder.config.recipe import Recipe
 from builder.core.errors import ConfigError, SolveError
 from builder.core.markers import ARCHITECTURES
 from builder.core.model import FIND_LINKS, LockedPackage
 from builder.formats.net.mirrors import public_url
+from builder.lock.config.recipe import Recipe
 from builder.lock.inputs import virtual_packages
 from builder.lock.request import SolveRequest
 from builder.lock.urls import filename_of, public, unexpanded

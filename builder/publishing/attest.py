@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from builder.config.recipe import Recipe
 from builder.core.model import canonical_json
 from builder.core.redact import redact
 from builder.core.version import __version__
 from builder.engines.base import BuildResult
 from builder.formats.registry.errors import ArtifactRefused
 from builder.formats.registry.referrers import CREATED, Artifact, AttachedFile
+from builder.lock.config.recipe import Recipe
 from builder.project import Project
 from builder.publishing.destination import PublishedContent
 from builder.publishing.release import LOCK, PROVENANCE, SBOM, SMOKE_REPORT

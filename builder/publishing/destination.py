@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from builder.config.recipe import Recipe
 from builder.core.errors import ImageError, UsageError
 from builder.core.model import Descriptor, Image, Layer
 from builder.core.parallel import Stopped, in_parallel
@@ -51,6 +50,7 @@ from builder.formats.registry.referrers import (
     read_attached,
     read_attached_in_layout,
 )
+from builder.lock.config.recipe import Recipe
 
 #: A host alone: ``localhost:5000``, ``ghcr.io``.
 _HOST = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+|\[[0-9a-fA-F:]+\])(:\d+)?/?|[\w-]+:\d{4,5}/?")

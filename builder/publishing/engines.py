@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from builder.config.policy import has_policy
 from builder.core.errors import BuilderError, RunnerError, UsageError
 from builder.core.progress import working
 from builder.core.settings import Settings
 from builder.core.store.files import space_errors, write_atomic
 from builder.core.workspace import Workspace
 from builder.formats.oci.manifest import parse_manifest
+from builder.lock.config.policy import has_policy
 from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.pull import Pulled, PulledTarget, reference_of, resolve_published
 from builder.run.podman import migrated_ids

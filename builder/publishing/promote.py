@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from builder.config.recipe import Recipe
 from builder.core.errors import ImageError, SmokeError, UsageError, VerifyError
 from builder.core.model import Descriptor, Image
 from builder.core.progress import Reporter
 from builder.formats.oci.documents import load_json
 from builder.formats.oci.image import image_blobs
 from builder.formats.registry.answer import MAX_SMALL_BLOB
+from builder.lock.config.recipe import Recipe
 from builder.publishing.destination import PublishDestination
 from builder.publishing.keys import SigningKey
 from builder.publishing.published import described_image

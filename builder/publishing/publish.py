@@ -18,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from builder.config.policy import POLICY_FILE
-from builder.config.recipe import Recipe
 from builder.core.errors import UsageError
 from builder.core.model import Image
 from builder.core.stages import BuildOptions
 from builder.engines.base import BuildResult
 from builder.formats.registry.push import KnownBlobs, PushReport
+from builder.lock.config.policy import POLICY_FILE
+from builder.lock.config.recipe import Recipe
 from builder.lock.inputs import require_sha256
 from builder.project import Project
 from builder.publishing import testers

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Literal
 
 from builder.bases.reference import path_and_tag
-from builder.config.policy import has_policy
-from builder.config.recipe import Recipe
 from builder.core.errors import ImageError, RegistryError, UsageError
 from builder.core.model import Descriptor, Image, SifImage
 from builder.core.progress import working
@@ -28,6 +26,8 @@ from builder.formats.oci.manifest import through_indexes
 from builder.formats.oci.reference import Reference, is_digest, is_tag
 from builder.formats.registry.oras import sif_layer
 from builder.formats.registry.referrers import Attached
+from builder.lock.config.policy import has_policy
+from builder.lock.config.recipe import Recipe
 from builder.project import PULLED_FROM
 from builder.publishing.destination import PublishDestination, open_destination, verify_layers
 from builder.site.images import image_reference

@@ -17,8 +17,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from builder.config.explain import first_problem
-from builder.config.recipe import Recipe, load_recipe
 from builder.core.errors import BuilderError, ConfigError, ImageError, SpaceError
 from builder.core.model import Image
 from builder.core.redact import redact
@@ -30,6 +28,8 @@ from builder.core.workspace import Workspace
 from builder.engines.dispatch import find_engine, run_engine
 from builder.engines.layered import FILES_TITLE
 from builder.formats.oci.digest import sha256
+from builder.lock.config.explain import first_problem
+from builder.lock.config.recipe import Recipe, load_recipe
 from builder.lock.environment import recipe_environment
 from builder.lock.urls import recipe_urls
 from builder.project import Project

@@ -33,7 +33,6 @@ from typing import Any, Literal
 import zstandard
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from builder.config.recipe import Recipe
 from builder.core.errors import BuilderError, ImageError, UsageError
 from builder.core.model import Image, LayerContent, canonical_json
 from builder.core.store.blobs import Reuse, Store
@@ -43,6 +42,7 @@ from builder.engines.base import BuildResult
 from builder.formats.layers.entry import Kind
 from builder.formats.oci.shapes import BlobShape
 from builder.formats.registry.referrers import Artifact, AttachedFile
+from builder.lock.config.recipe import Recipe
 from builder.publishing.destination import RegistryDestination, open_destination
 from builder.publishing.published import read_published
 from builder.publishing.pull import is_reference, split_image

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from builder.config.recipe import Recipe
 from builder.core.model import (
     Fetched,
     Lock,
@@ -30,6 +29,7 @@ from builder.core.version import __version__
 from builder.core.workspace import Workspace
 from builder.engines.base import BuildResult
 from builder.formats.layers.cache import licences_record
+from builder.lock.config.recipe import Recipe
 
 if TYPE_CHECKING:
     from builder.bases.dpkg import BaseSystem, DebianPackage

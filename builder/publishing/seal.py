@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from builder.config.policy import POLICY_FILE, Policy
 from builder.core.errors import UsageError
 from builder.core.model import Image
 from builder.core.version import __version__
 from builder.formats.registry.errors import ArtifactRefused
+from builder.lock.config.policy import POLICY_FILE, Policy
 from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.keys import SigningKey
 from builder.publishing.release import SIGNED_RELEASE, Action, ReleaseRecord

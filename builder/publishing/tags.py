@@ -20,8 +20,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from builder.config.recipe import Recipe
-from builder.config.yamlfile import place_of
 from builder.core.errors import BuilderError, ConfigError, TagExistsError, UsageError
 from builder.core.model import Descriptor, Image
 from builder.core.parallel import in_parallel
@@ -31,6 +29,8 @@ from builder.formats.oci.manifest import INDEXES
 from builder.formats.oci.reference import TAG_RULE, is_tag
 from builder.formats.registry.push import CHECKS
 from builder.formats.registry.referrers import CREATED
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.yamlfile import place_of
 from builder.publishing.destination import PublishedTags
 
 log = logging.getLogger(__name__)

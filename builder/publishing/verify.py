@@ -21,7 +21,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from builder.config.policy import Attestation, Policy, find_policy
 from builder.core.errors import BuilderError, ImageError, RegistryError, VerifyError
 from builder.core.model import Image
 from builder.core.store.records import read_record, write_record
@@ -29,6 +28,7 @@ from builder.formats.oci.documents import load_json
 from builder.formats.oci.reference import is_tag
 from builder.formats.registry.answer import MAX_SMALL_BLOB
 from builder.formats.registry.oras import is_sif
+from builder.lock.config.policy import Attestation, Policy, find_policy
 from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.keys import PublicKey
 from builder.publishing.release import (

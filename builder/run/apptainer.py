@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from builder.config.recipe import GpuVendor
 from builder.core.errors import RunnerError
 from builder.core.model import Image, SifImage
 from builder.formats.sif.singularity import NOT_MOUNTED
+from builder.lock.config.recipe import GpuVendor
 from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from builder.config.recipe import GpuVendor
 from builder.core.errors import RunnerError
 from builder.core.model import Image, SifImage
 from builder.core.workspace import Workspace
 from builder.formats.oci.config import config_environment, host_architecture
 from builder.formats.qemu import cannot_run, is_registered, registration_hint
 from builder.formats.sif.read import read_sif
+from builder.lock.config.recipe import GpuVendor
 from builder.run.process import Completed
 
 #: Size of /dev/shm in docker and podman containers, whose default of 64 MB is too small for data

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from builder.config.recipe import GpuVendor
 from builder.core.errors import BuilderError, RunnerError
 from builder.core.model import Image
 from builder.core.progress import QUIET, Reporter, working
 from builder.core.redact import redact
 from builder.core.store.temporary import temporary_name
 from builder.image.archive import docker_load
+from builder.lock.config.recipe import GpuVendor
 from builder.run.base import CHANGED_IMAGE, SHM_SIZE, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices

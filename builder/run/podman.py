@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from builder.config.recipe import GpuVendor
 from builder.core.errors import RunnerError
 from builder.core.model import Image
 from builder.core.progress import Reporter, working
@@ -22,6 +21,7 @@ from builder.core.store.temporary import temporary_name
 from builder.core.store.walk import remove_tree
 from builder.core.workspace import Workspace
 from builder.formats.oci.layout import write_layout
+from builder.lock.config.recipe import GpuVendor
 from builder.run.base import CHANGED_IMAGE, SHM_SIZE, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import gpu_devices

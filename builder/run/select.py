@@ -6,10 +6,10 @@ import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from builder.config.recipe import GpuVendor
 from builder.core.errors import RunnerError, UsageError
 from builder.core.progress import Reporter
 from builder.core.workspace import Workspace
+from builder.lock.config.recipe import GpuVendor
 from builder.run import RUNNER_NAMES
 from builder.run.failures import hint_for
 from builder.run.gpu import is_complete

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from builder.config.recipe import GpuVendor
 from builder.core.errors import RunnerError
 from builder.core.model import Image, SifImage
 from builder.core.progress import Reporter
 from builder.formats.qemu import cannot_run, emulation
+from builder.lock.config.recipe import GpuVendor
 from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Mount, Network, Runner, RunOptions
 from builder.run.confine import seccomp_library
 from builder.run.failures import hint_for

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from builder.config.recipe import Recipe
 from builder.core.errors import BuilderError, RunnerError, UsageError
 from builder.core.progress import QUIET, Reporter, working
 from builder.formats.oci.layout import restore_tag
+from builder.lock.config.recipe import Recipe
 from builder.site.job import Resources
 from builder.site.paths import host_setup
 from builder.site.render import templates

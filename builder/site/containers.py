@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from builder.config.recipe import Recipe
-from builder.config.site import Additions, RuntimeKind, Site
 from builder.core.errors import UsageError
 from builder.formats.oci.reference import is_digest
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.site import Additions, RuntimeKind, Site
 from builder.site.arguments import BindMount
 from builder.site.shell import ShellText, join, map_literal
 from builder.site.srun import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from builder.config.recipe import Recipe
 from builder.core.errors import RunnerError, UsageError
 from builder.formats.oci.reference import local_name
+from builder.lock.config.recipe import Recipe
 from builder.site.shell import expand, join, with_account
 
 

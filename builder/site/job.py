@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from builder.config.site import Launcher
 from builder.formats.oci.reference import local_name
+from builder.lock.config.site import Launcher
 from builder.site.containers import Invocation
 
 #: A tag of a repository, with the registry's host.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from builder.config.recipe import Recipe
 from builder.core.errors import UsageError
+from builder.lock.config.recipe import Recipe
 from builder.site import paths, slurm
 from builder.site.arguments import parse_bind
 from builder.site.command import check_gpus, shell_line, site_command, start

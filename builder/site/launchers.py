@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from builder.config.queues import Slurm
-from builder.config.recipe import Recipe
-from builder.config.site import Additions, Launcher
 from builder.core.errors import UsageError
+from builder.lock.config.queues import Slurm
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.site import Additions, Launcher
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText
 

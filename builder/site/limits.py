@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from builder.config.fields import seconds
-from builder.config.queues import Limits, PartitionLimits, Qos, Queue, Slurm
-from builder.config.recipe import Recipe
-from builder.config.site import slurm_of
 from builder.core.errors import UsageError
+from builder.lock.config.fields import seconds
+from builder.lock.config.queues import Limits, PartitionLimits, Qos, Queue, Slurm
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.site import slurm_of
 from builder.site.job import Resources
 
 
@@ -104,7 +104,7 @@ def _longest(limits: Limits, nodes: int) -> str:
 
 
 def _check_names(recipe: Recipe, slurm: Slurm, queue: Queue) -> None:
-    from builder.config.merge import near_hint
+    from builder.lock.config.merge import near_hint
 
     for option, value, known in (
         ("partition", queue.partition, list(slurm.partitions)),

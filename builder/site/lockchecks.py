@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Set
 
-from builder.config.recipe import Recipe
 from builder.core.model import Lock, LockedPackage
 from builder.image.config import versions
+from builder.lock.config.recipe import Recipe
 from builder.site.request import JobRequest
 
 #: Debian packages with which NCCL uses InfiniBand: library, drivers, connection manager.

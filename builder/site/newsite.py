@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builder.config.recipe import GpuVendor
-from builder.config.site import Runtime, RuntimeKind
-from builder.config.sitefile import read_site
-from builder.config.sites import NAME_HINT, all_site_files, is_site_name
 from builder.core.errors import UsageError
 from builder.core.store.files import write_atomic
+from builder.lock.config.recipe import GpuVendor
+from builder.lock.config.site import Runtime, RuntimeKind
+from builder.lock.config.sitefile import read_site
+from builder.lock.config.sites import NAME_HINT, all_site_files, is_site_name
 from builder.site.render import templates
 
 

@@ -6,10 +6,10 @@ import posixpath
 import re
 from collections.abc import Sequence
 
-from builder.config.recipe import Recipe
-from builder.config.site import Additions, Site
 from builder.core.errors import UsageError
 from builder.core.settings import expand_home
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.site import Additions, Site
 from builder.site.images import image_reference
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText, from_user, join, quote, with_account

@@ -13,9 +13,9 @@ from typing import Annotated
 
 from pydantic import StringConstraints, TypeAdapter, ValidationError
 
-from builder.config.explain import first_problem
 from builder.core.errors import ImageError
 from builder.core.store.files import space_errors, write_atomic
+from builder.lock.config.explain import first_problem
 
 
 def _form(pattern: str) -> StringConstraints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from builder.config.site import Launcher
+from builder.lock.config.site import Launcher
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 
-from builder.config.fields import VARIABLE, shell_text
 from builder.core.errors import RunnerError
+from builder.lock.config.fields import VARIABLE, shell_text
 
 #: What makes another name of ``$NAME`` before it.
 _NAME_GOES_ON = re.compile(r"\w", re.ASCII)

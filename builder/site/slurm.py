@@ -6,12 +6,12 @@ import logging
 import re
 from collections.abc import Sequence
 
-from builder.config.fields import seconds
-from builder.config.queues import Queue, QueueName, Slurm
-from builder.config.recipe import Recipe
-from builder.config.site import NodeHardware, Site, slurm_of
 from builder.core.errors import UsageError
 from builder.core.text import CONTROL
+from builder.lock.config.fields import seconds
+from builder.lock.config.queues import Queue, QueueName, Slurm
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.site import NodeHardware, Site, slurm_of
 from builder.site.job import Resources
 from builder.site.limits import check_limits, longest_time
 from builder.site.request import JobRequest, SlurmRequest

@@ -14,8 +14,8 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from builder.config.fields import VARIABLE
 from builder.core.errors import RunnerError, UsageError
+from builder.lock.config.fields import VARIABLE
 from builder.site.arguments import BindMount
 from builder.site.shell import ShellText, join, map_literal, quote
 

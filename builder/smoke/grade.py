@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from builder.bench.core import finding
 from builder.bench.report import is_measured
-from builder.config.recipe import GpuVendor
+from builder.lock.config.recipe import GpuVendor
 from builder.smoke.cases import cases_by_peers, cases_by_reference
 from builder.smoke.finding import Finding, grade_case
 from builder.smoke.reference import References

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION
-from builder.config.recipe import Recipe
 from builder.core.errors import BuilderError, RunnerError
 from builder.core.model import Image, Lock, SifImage
 from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.sif.digests import sif_digest
+from builder.lock.config.recipe import Recipe
 from builder.run.base import Mount, RunOptions
 from builder.run.process import Completed
 from builder.run.select import ENGINE_NAMES, find_runner

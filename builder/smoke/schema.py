@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from builder.bench.core import finding
 from builder.bench.report import empty_report
 from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION
-from builder.config.recipe import Recipe
+from builder.lock.config.recipe import Recipe
 from builder.smoke.values import Report
 
 _SCHEMA = Path(__file__).with_name("report.schema.json")

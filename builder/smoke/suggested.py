@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from builder.config.smoketest import SmokeTest
 from builder.core.model import LockedPackage
+from builder.lock.config.smoketest import SmokeTest
 
 #: Packages that install a framework, in the order in which a lock is searched.
 _PACKAGES = {

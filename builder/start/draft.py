@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from builder.config.recipe import Recipe, recipe_from
-from builder.config.yamlfile import YamlFile
+from builder.lock.config.recipe import Recipe, recipe_from
+from builder.lock.config.yamlfile import YamlFile
 
 #: Folder of the project's own files in an image.
 APP = "/app"

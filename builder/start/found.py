@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.config.safeyaml import read_bytes
 from builder.core.errors import UsageError
+from builder.lock.config.safeyaml import read_bytes
 from builder.lock.environment import read_any_environment
 from builder.lock.manifests import builds_package, is_manifest
 from builder.lock.othertools import PYLOCK, Format, export_command, lock_format

@@ -6,14 +6,14 @@ import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from builder.config.recipe import load_recipe, recipe_files
-from builder.config.sites import load_site
 from builder.core.errors import UsageError
 from builder.core.model import MAIN
 from builder.core.settings import Settings
 from builder.core.store.files import write_atomic
 from builder.formats.trees.inside import check_inside, is_inside
 from builder.lock.channels import probe_channels
+from builder.lock.config.recipe import load_recipe, recipe_files
+from builder.lock.config.sites import load_site
 from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock
 from builder.lock.formats import foreign_python

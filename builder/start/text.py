@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from builder.config.recipe import FORMAT_VERSION
+from builder.lock.config.recipe import FORMAT_VERSION
 from builder.start.draft import Draft
 
 _COMMENTS = {

@@ -9,8 +9,6 @@ import re
 from urllib.parse import unquote
 
 from builder.bases.image import BaseImage
-from builder.config.recipe import Recipe
-from builder.config.yamlfile import place_of
 from builder.core.errors import BuilderError, FetchError, LockError, RunnerError, SolveError
 from builder.core.model import OsPackage, SifImage
 from builder.core.progress import working
@@ -18,6 +16,8 @@ from builder.core.redact import redact
 from builder.core.store.leftovers import temporary_folder
 from builder.core.text import human_bytes, visible
 from builder.core.workspace import Workspace
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.yamlfile import place_of
 from builder.lock.record import package_of
 from builder.run.base import RunOptions
 from builder.run.process import Completed, tail

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.config.recipe import Recipe
-from builder.config.yamlfile import place_of
 from builder.core.errors import RunnerError
 from builder.formats.qemu import emulation
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.yamlfile import place_of
 
 if TYPE_CHECKING:
     from builder.steps.run import StepRun

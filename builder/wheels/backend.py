@@ -18,9 +18,9 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from builder.config.safetoml import loads
 from builder.core.errors import WheelError
 from builder.formats.trees.inside import PROJECT_FILES
+from builder.lock.config.safetoml import loads
 from builder.sources.scm import Scm
 
 #: What pip and uv use for a source without a ``[build-system]``.

@@ -14,8 +14,6 @@ from functools import cached_property
 from pathlib import Path
 
 from builder.bases.resolve import resolve_recipe_base
-from builder.config.recipe import Recipe
-from builder.config.wheelbuild import WheelBuild
 from builder.core.errors import FetchError, WheelError
 from builder.core.markers import unfulfilled
 from builder.core.model import Fetched, Lock, LockedBase, LockedPackage, LockedSource, SifImage
@@ -28,6 +26,8 @@ from builder.engines.layered import Layered
 from builder.fetch.packages import fetch_for
 from builder.formats.layers.cache import cache_key
 from builder.formats.qemu import emulation
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.wheelbuild import WheelBuild
 from builder.lock.environment import recipe_environment
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.solve import Cutoffs

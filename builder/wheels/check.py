@@ -7,10 +7,10 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion
 
-from builder.config.recipe import Recipe
 from builder.core.errors import WheelError
 from builder.core.model import Fetched, LockedPackage
 from builder.formats.layers.wheel_archive import WheelArchive
+from builder.lock.config.recipe import Recipe
 from builder.lock.wheels import target_tags
 
 

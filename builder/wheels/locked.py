@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.core.errors import ConfigError, FetchError
 from builder.core.model import Lock, LockedPackage
 from builder.core.store.blobs import Store
@@ -14,6 +13,7 @@ from builder.core.store.files import sha256_file
 from builder.core.workspace import Workspace
 from builder.fetch.packages import fetch_for
 from builder.formats.trees.inside import own_path
+from builder.lock.config.recipe import Recipe, load_recipe, recipe_files
 
 #: The folder of a project with the wheels that were built for it. Whoever has it need not build them.
 FOLDER = "wheels"

@@ -17,10 +17,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from builder.config.recipe import Recipe
 from builder.core.errors import LockError
 from builder.core.model import Lock, LockedPackage, LockedSource
 from builder.core.workspace import Workspace
+from builder.lock.config.recipe import Recipe
 from builder.lock.file import replace_lock
 from builder.lock.othertools import relock_command
 from builder.wheels.locked import place_wheels, remove_unnamed

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.config.wheelbuild import WheelBuild
 from builder.core.errors import WheelError
 from builder.core.model import Fetched, Image, SifImage
 from builder.core.progress import QUIET, Reporter
 from builder.core.settings import DEFAULT_EPOCH, Settings
 from builder.core.store.files import read_foreign
 from builder.core.store.leftovers import temporary_folder
+from builder.lock.config.wheelbuild import WheelBuild
 from builder.run.base import Mount, Runner, RunOptions
 from builder.run.process import Completed
 from builder.run.task import TaskLog, run_in_folder

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from builder.cli import cli
-from builder.config.recipe import Recipe
 from builder.core.errors import BuilderError, exit_codes
+from builder.lock.config.recipe import Recipe
 
 #: Fields of a recipe that are not keys of its file.
 _NOT_KEYS = ("source", "root")

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import load_recipe
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.formats.oci.reference import Reference
 from builder.formats.registry.client import RegistryClient
+from builder.lock.config.recipe import load_recipe
 from builder.lock.file import read_lock
 from tests.support import parts
 from tests.support.images import push_tagged

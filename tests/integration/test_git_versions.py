@@ -12,10 +12,10 @@ import pytest
 import uv
 from packaging.utils import parse_wheel_filename
 
-from builder.config.recipe import Recipe
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.lock.config.recipe import Recipe
 from builder.lock.file import read_lock
 from builder.lock.spec import SourceSpec
 from builder.sources import SourceTree, open_source

@@ -12,7 +12,6 @@ import pytest
 
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_base, resolve_base
-from builder.config.recipe import Recipe
 from builder.core.errors import RegistryError
 from builder.core.model import Compression, Image, Lock, LockedBase
 from builder.core.settings import Settings
@@ -24,6 +23,7 @@ from builder.formats.oci.layout import read_layout, write_layout
 from builder.image.archive import docker_load, write_docker_archive
 from builder.image.config import make_image
 from builder.image.files import system_entries, whiteout_entries
+from builder.lock.config.recipe import Recipe
 from tests.integration.conftest import keep_base
 from tests.support import parts
 from tests.support.image_kit import EPOCH, image, layer, member, recipe, settings

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from builder.config.recipe import Recipe
 from builder.core.errors import ConfigError, FetchError, SolveError, UsageError
 from builder.core.model import LockedBase
 from builder.core.progress import NullReporter
@@ -24,6 +23,7 @@ from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.core.workspace import Workspace
 from builder.fetch.packages import fetch_packages
+from builder.lock.config.recipe import Recipe
 from builder.lock.file import write_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.request import LockRequest

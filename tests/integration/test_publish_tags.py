@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.errors import RegistryError, TagExistsError
 from builder.core.model import Lock, LockedBase
 from builder.core.settings import Settings
@@ -18,6 +17,7 @@ from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.engines.base import BuildResult
 from builder.formats.registry.client import RegistryClient
+from builder.lock.config.recipe import Recipe
 from builder.project import Project
 from builder.publishing.destination import RegistryDestination
 from builder.publishing.publish import Published, PublishOptions, publish

@@ -17,9 +17,9 @@ from typing import Any, NoReturn
 import pytest
 
 from builder.cli import cli, run
-from builder.config.recipe import load_recipe, recipe_files
 from builder.core.model import LockedPackage
 from builder.core.store.files import sha256_file
+from builder.lock.config.recipe import load_recipe, recipe_files
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock
 from builder.site.lockchecks import job_warnings

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import load_recipe, recipe_files
 from builder.formats.net.pipconfig import pip_configuration
+from builder.lock.config.recipe import load_recipe, recipe_files
 from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from builder.bases.pack import pack_tar
-from builder.config.recipe import Recipe, load_recipe
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.sif.plain import write_plain
+from builder.lock.config.recipe import Recipe, load_recipe
 from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest

@@ -8,12 +8,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from builder.config.recipe import load_recipe
 from builder.core.errors import BuilderError
 from builder.core.settings import Settings
 from builder.formats.net.findlinks import FindLinks, as_path
 from builder.formats.net.http import make_client, probe
 from builder.formats.net.mirrors import mirrored_url
+from builder.lock.config.recipe import load_recipe
 from builder.lock.environment import read_environment
 
 #: The end of a wheel's name for target cpu: PyTorch's label of builds for the CPU, Python and platform.

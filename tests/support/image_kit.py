@@ -10,11 +10,11 @@ from typing import Any
 
 from builder.bases.image import BaseImage
 from builder.bases.pack import pack_tar
-from builder.config.recipe import Recipe
 from builder.core.model import Image, Layer, Lock
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.image.config import make_image
+from builder.lock.config.recipe import Recipe
 
 EPOCH = 315532800
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from builder.config.recipe import Recipe
 from builder.core.model import LockedBase
+from builder.lock.config.recipe import Recipe
 
 BASE = LockedBase("docker://debian@sha256:" + "e" * 64, "sha256:" + "e" * 64)
 

@@ -15,7 +15,6 @@ import httpx
 import pytest
 
 from builder.cli import cli, run
-from builder.config.recipe import Recipe
 from builder.core.model import (
     OCI_CONFIG,
     OCI_INDEX,
@@ -37,6 +36,7 @@ from builder.formats.registry.credentials import ANONYMOUS
 from builder.formats.registry.referrers import Artifact, AttachedFile, attach
 from builder.formats.registry.source import bytes_source
 from builder.formats.registry.transport import Transport
+from builder.lock.config.recipe import Recipe
 from builder.project import Project
 from builder.publishing.destination import RegistryDestination
 from builder.publishing.keys import SigningKey

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from builder.cli import COMMANDS
-from builder.config.queues import Queue
-from builder.config.recipe import Files, Recipe
-from builder.config.site import Site
 from builder.core.errors import exit_codes
+from builder.lock.config.queues import Queue
+from builder.lock.config.recipe import Files, Recipe
+from builder.lock.config.site import Site
 
 ROOT = Path(__file__).parents[2]
 #: Variables that a job sets in its container: docs/jobs.md.

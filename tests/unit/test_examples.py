@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from builder.config.recipe import load_recipe, recipe_files
+from builder.lock.config.recipe import load_recipe, recipe_files
 from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from builder import locking
-from builder.config.recipe import Recipe
 from builder.core.model import Lock, LockedBase, LockRecord, OsPackage
 from builder.core.progress import QUIET
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.lock.config.recipe import Recipe
 from tests.support import image_kit
 
 WithOsPackages = Callable[[Recipe, Lock, Lock | None], Lock]

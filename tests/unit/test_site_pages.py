@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import load_recipe
-from builder.config.sitefile import read_site
-from builder.config.sites import PACKAGE_FOLDER, all_site_files
+from builder.lock.config.recipe import load_recipe
+from builder.lock.config.sitefile import read_site
+from builder.lock.config.sites import PACKAGE_FOLDER, all_site_files
 
 FOLDER = Path(__file__).parents[2] / "docs" / "sites"
 FILES = all_site_files(None)

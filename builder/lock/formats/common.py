@@ -12,13 +12,13 @@ import yaml
 from packaging.utils import canonicalize_name
 from pydantic import ValidationError
 
-from builder.config.explain import first_problem
-from builder.config.merge import choices
-from builder.config.safetoml import loads
-from builder.config.safeyaml import MAX_BYTES, load
-from builder.config.yamlfile import not_yaml
 from builder.core.errors import LockError, SolveError
 from builder.core.model import FIND_LINKS, MAIN, LockedPackage, Manager
+from builder.lock.config.explain import first_problem
+from builder.lock.config.merge import choices
+from builder.lock.config.safetoml import loads
+from builder.lock.config.safeyaml import MAX_BYTES, load
+from builder.lock.config.yamlfile import not_yaml
 from builder.lock.file import LockEntry, lock_bytes
 from builder.lock.urls import filename_of, public
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from packaging.tags import Tag
 
-from builder.config.recipe import Recipe
 from builder.core.model import LockedPackage
+from builder.lock.config.recipe import Recipe
 from builder.lock.othertools import TOOLS, Format
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.wheels import target_tags

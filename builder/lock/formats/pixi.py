@@ -10,10 +10,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from packaging.utils import canonicalize_name
 
-from builder.config.merge import choices
 from builder.core.errors import LockError
 from builder.core.model import LockedPackage
 from builder.lock.conda import conda_dependencies
+from builder.lock.config.merge import choices
 from builder.lock.formats.common import RESTORE, PackageMaker, read_yaml
 from builder.lock.formats.foreign import ForeignLock, Found, LockTarget
 from builder.lock.sourcerecords import GIT_HASH

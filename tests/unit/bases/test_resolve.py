@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from builder.bases.resolve import check_base, open_base, resolve_base
-from builder.config.recipe import Recipe
 from builder.core.errors import ConfigError, ImageError
 from builder.core.model import Image, LockedBase
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.trees.inflate import inflate
+from builder.lock.config.recipe import Recipe
 from tests.support.base_files import write_base
 from tests.support.image_kit import image, layer, member, settings
 

@@ -17,7 +17,6 @@ from builder.bytecode import compile as compile_module
 from builder.bytecode import worker
 from builder.bytecode.compile import Bytecode, CompileJob
 from builder.bytecode.inputs import BytecodeRequest, modules_of
-from builder.config.recipe import Recipe
 from builder.core.errors import LayerError
 from builder.core.model import Fetched, LockedPackage
 from builder.core.settings import Settings
@@ -26,6 +25,7 @@ from builder.core.workspace import Workspace
 from builder.formats.layers.content import read_whole
 from builder.formats.layers.entry import LinkContext
 from builder.formats.oci.image import image_of
+from builder.lock.config.recipe import Recipe
 from builder.run.process import Completed
 from tests.support import condapackage
 from tests.support.condapackage import Member

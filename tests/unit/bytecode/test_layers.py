@@ -13,13 +13,13 @@ from builder.bases.image import BaseImage
 from builder.bytecode import compile as compile_module
 from builder.bytecode.inputs import BytecodeRequest
 from builder.bytecode.layers import bytecode_layers, with_bytecode
-from builder.config.recipe import Layers, Recipe
 from builder.core.model import Fetched, Layer
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.layers.build import LayersResult, build_layers
 from builder.formats.layers.entry import LinkContext
+from builder.lock.config.recipe import Layers, Recipe
 from tests.support import condapackage
 from tests.support.condapackage import Member
 from tests.support.packagefiles import files_of

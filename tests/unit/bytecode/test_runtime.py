@@ -12,7 +12,6 @@ from builder.bases.image import BaseImage
 from builder.bytecode import runtime as runtime_module
 from builder.bytecode.inputs import BytecodeRequest
 from builder.bytecode.runtime import make_runtime
-from builder.config.recipe import Recipe
 from builder.core.model import Fetched, Layer
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
@@ -21,6 +20,7 @@ from builder.fetch.venv import BasePython, locked_base_python
 from builder.formats.layers.build import make_layer
 from builder.formats.layers.entry import Entry, Inline
 from builder.image.libraries import base_libraries
+from builder.lock.config.recipe import Recipe
 from tests.support import condapackage
 from tests.support.condapackage import Member, symlink
 from tests.support.packagefiles import files_of

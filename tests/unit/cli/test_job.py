@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from builder.cli import cli, run
-from builder.config.recipe import load_recipe
 from builder.core.model import Lock, LockedPackage
+from builder.lock.config.recipe import load_recipe
 from builder.lock.file import write_lock
 
 ROOT = Path(__file__).parents[3]

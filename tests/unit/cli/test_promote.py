@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from builder.config.policy import POLICY_FILE
+from builder.lock.config.policy import POLICY_FILE
 from builder.publishing.release import RELEASE
 from tests.support.cli import Cli, Result
 from tests.support.fakeregistry import FakeRegistry, sha256

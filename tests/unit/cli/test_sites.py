@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from builder.cli import cli, run
-from builder.config.sites import PACKAGE_FOLDER
+from builder.lock.config.sites import PACKAGE_FOLDER
 
 
 @pytest.fixture(autouse=True)

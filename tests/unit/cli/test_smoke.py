@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import load_recipe
 from builder.core.errors import RegistryError
 from builder.core.store.blobs import Store
 from builder.formats.oci.layout import write_layout
@@ -19,6 +18,7 @@ from builder.formats.registry.referrers import (
     attach_in_layout,
     read_attached_in_layout,
 )
+from builder.lock.config.recipe import load_recipe
 from builder.publishing.release import SMOKE_REPORT
 from builder.publishing.smoke_record import SmokeRecord
 from builder.smoke.options import SmokeOptions

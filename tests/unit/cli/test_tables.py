@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from builder.cli.tables import fitted
-from builder.config.recipe import load_recipe, recipe_files
 from builder.core.text import Table
+from builder.lock.config.recipe import load_recipe, recipe_files
 
 ROOT = Path(__file__).parents[3]
 

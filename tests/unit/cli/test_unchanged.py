@@ -244,7 +244,7 @@ def test_other_commands_and_machines(typed: Typed) -> None:
 
 
 #: What a command with nothing changed never imports.
-SLOW = {"pydantic", "yaml", "builder.config", "builder.lock", "builder.project", "builder.core.model"}
+SLOW = {"pydantic", "yaml", "builder.lock.config", "builder.lock", "builder.project", "builder.core.model"}
 
 
 def modules(typed: Typed, *more: str) -> set[str]:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from builder import locking
-from builder.config.recipe import Recipe
 from builder.core.errors import ImageError
 from builder.core.model import Lock, LockedBase
 from builder.core.stages import Solver
 from builder.lock import found as module
+from builder.lock.config.recipe import Recipe
 from builder.lock.request import LockRequest
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit

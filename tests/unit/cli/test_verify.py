@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.policy import POLICY_FILE
+from builder.lock.config.policy import POLICY_FILE
 from tests.support.cli import Cli
 from tests.support.fakeregistry import FakeRegistry, Reply
 from tests.support.project import TinyProject, edit

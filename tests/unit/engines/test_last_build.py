@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import Registry
 from builder.core.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, LockedBase, SifImage
 from builder.core.stages import BuildOptions
 from builder.core.store.files import sha256_file
@@ -17,6 +16,7 @@ from builder.engines.base import BuildRequest, BuildResult, cached_sif
 from builder.engines.cotainr import PREFIX, with_cotainr_prefix
 from builder.engines.dispatch import run_engine
 from builder.formats.layers.libraries import library_record
+from builder.lock.config.recipe import Registry
 from tests.support.engines import package, request
 
 

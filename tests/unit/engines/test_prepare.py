@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from builder.bases.image import BaseImage
-from builder.config.recipe import Recipe
 from builder.core.errors import LockError
 from builder.core.model import Layer, LockedBase, LockRecord, OsPackage
 from builder.core.stages import BuildOptions
@@ -16,6 +15,7 @@ from builder.core.store.blobs import Store
 from builder.engines import prepare
 from builder.engines.base import BuildRequest
 from builder.engines.prepare import open_locked_base
+from builder.lock.config.recipe import Recipe
 from builder.steps import apt_install, apt_solve
 from builder.steps.apt_install import OsInstall
 from tests.support import image_kit

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from builder.config.recipe import load_recipe
 from builder.image.recipe_files import recipe_entries
+from builder.lock.config.recipe import load_recipe
 
 PAGE = Path(__file__).parents[3] / "docs/sites/perlmutter.md"
 #: Files of a clone of Synapse, 2026-07-27, and one that newer ones may have. The experiments are submodules.

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe, load_recipe
 from builder.core.errors import BuilderError, ConfigError, SolveError
 from builder.core.model import LockedBase, LockedPackage
 from builder.core.settings import Settings
 from builder.lock.basepython import check_base_python
+from builder.lock.config.recipe import Recipe, load_recipe
 from builder.lock.imported import import_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.request import LockRequest

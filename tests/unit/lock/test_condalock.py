@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.errors import SolveError, UsageError
 from builder.core.settings import Settings
 from builder.lock.condalock import conda_lock_target
+from builder.lock.config.recipe import Recipe
 from builder.lock.found import choose_solver
 from builder.lock.request import LockRequest
 

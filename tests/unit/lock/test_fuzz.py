@@ -13,11 +13,11 @@ import yaml
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from builder.config.recipe import load_recipe
-from builder.config.safeyaml import compose, load
-from builder.config.sites import SITE_KEYS
 from builder.core.errors import BuilderError
 from builder.core.redact import redact
+from builder.lock.config.recipe import load_recipe
+from builder.lock.config.safeyaml import compose, load
+from builder.lock.config.sites import SITE_KEYS
 from builder.lock.environment import read_environment
 from builder.lock.file import parse_lock, write_lock
 from tests.support.fuzz import Sample, fuzz, mutated

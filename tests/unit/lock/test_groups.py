@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.errors import LockError
 from builder.core.model import Lock, LockedPackage, LockRecord, Manager
+from builder.lock.config.recipe import Recipe
 from builder.lock.groups import chosen_groups
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.settings import Settings
 from builder.formats.net.mirrors import mirrored_url
 from builder.lock.channels import SolverChannel
+from builder.lock.config.recipe import Recipe
 from builder.lock.environment import read_environment
 from builder.lock.hints import conda_hint, line_of_missing, pip_hint
 from builder.lock.indexes import Indexes

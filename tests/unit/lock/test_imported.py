@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.errors import LockError, SolveError, UsageError
 from builder.core.model import Lock, LockedBase, LockedPackage, LockedSource
 from builder.core.settings import Settings
 from builder.lock import imported
+from builder.lock.config.recipe import Recipe
 from builder.lock.file import read_lock, write_lock
 from builder.lock.imported import import_lock
 from builder.lock.inputs import stale_reasons

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.errors import ConfigError, LockError
 from builder.core.model import Lock, LockedBase, LockedPackage, LockRecord
 from builder.core.settings import Settings
+from builder.lock.config.recipe import Recipe
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock, write_lock
 from builder.lock.inputs import (

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from builder.config.recipe import Recipe
 from builder.core.errors import BuilderError, ConfigError, FetchError, SolveError
 from builder.core.model import LockedPackage, LockedSource
 from builder.core.settings import Settings
 from builder.core.store.files import sha256_file
+from builder.lock.config.recipe import Recipe
 from builder.lock.environment import recipe_environment
 from builder.lock.indexes import Indexes, check_kind
 from builder.lock.pip import solve_pip

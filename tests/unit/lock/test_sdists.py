@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from builder.config.recipe import Recipe
 from builder.core.errors import FetchError
 from builder.core.settings import Settings
+from builder.lock.config.recipe import Recipe
 from builder.lock.indexes import Indexes
 from builder.lock.request import SolveRequest
 from builder.lock.sdists import find_sdists, find_wheels

@@ -12,12 +12,12 @@ import pytest
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from builder.config.recipe import Recipe
 from builder.core.errors import ConfigError, SolveError, WheelError
 from builder.core.model import LockedPackage, LockedSource
 from builder.core.settings import Settings
 from builder.core.store.files import sha256_file
 from builder.lock import sourcesolve
+from builder.lock.config.recipe import Recipe
 from builder.lock.indexes import Indexes
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.sourcesolve import SourceSolver

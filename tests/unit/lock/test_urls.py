@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.errors import SolveError
+from builder.lock.config.recipe import Recipe
 from builder.lock.urls import public, unexpanded, url_variables
 
 

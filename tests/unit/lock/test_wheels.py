@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.errors import SolveError
 from builder.core.settings import Settings
+from builder.lock.config.recipe import Recipe
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment, Spec
 from builder.lock.wheels import WheelChooser

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.model import Lock, LockedBase, LockedPackage
 from builder.core.progress import NullReporter
 from builder.core.settings import Settings
@@ -18,6 +17,7 @@ from builder.core.workspace import Workspace
 from builder.engines.base import BuildResult
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.credentials import ANONYMOUS
+from builder.lock.config.recipe import Recipe
 from builder.project import Project
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.images import make_layer, make_test_image, record_contents

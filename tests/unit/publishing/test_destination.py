@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe, Registry
 from builder.core.errors import BuilderError, ConfigError, UsageError
+from builder.lock.config.recipe import Recipe, Registry
 from builder.publishing.destination import check_destination, destination_text
 from builder.publishing.tags import TagPlan, check_tag
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from builder.config.policy import find_policy, has_policy
 from builder.core.errors import ConfigError, ImageError
 from builder.core.store.blobs import Store
 from builder.formats.registry.referrers import Attached, AttachedFile
+from builder.lock.config.policy import find_policy, has_policy
 from builder.publishing.destination import LayoutDestination
 from builder.publishing.release import RELEASE, ReleaseRecord, signed_release
 from builder.publishing.verify import Subject, check_report

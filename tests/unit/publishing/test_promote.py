@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.errors import SmokeError
 from builder.core.model import Image
 from builder.core.progress import QUIET
 from builder.core.store.blobs import Store
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.referrers import Artifact, AttachedFile
+from builder.lock.config.recipe import Recipe
 from builder.publishing.destination import RegistryDestination
 from builder.publishing.promote import ReleaseOptions, TagMoves, plan_promotion
 from builder.publishing.release import SMOKE_REPORT

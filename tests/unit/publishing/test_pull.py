@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.errors import ImageError, RegistryError
 from builder.core.model import OCI_INDEX, Descriptor, canonical_json
 from builder.core.settings import Settings
@@ -15,6 +14,7 @@ from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.oci.layout import blob_path
 from builder.formats.registry.referrers import Artifact, AttachedFile
+from builder.lock.config.recipe import Recipe
 from builder.publishing.destination import LayoutDestination
 from builder.publishing.pull import find_attached, resolve_published
 from tests.support.images import make_layer, make_test_image

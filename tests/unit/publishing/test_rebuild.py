@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.core.model import LockedBase
 from builder.engines.base import BuildResult
 from builder.formats.oci.digest import sha256
+from builder.lock.config.recipe import Recipe, load_recipe, recipe_files
 from builder.project import Project
 from builder.publishing.attest import provenance
 from builder.publishing.rebuild import _differences, _Inputs, _layers, _values, rebuild

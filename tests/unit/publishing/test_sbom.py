@@ -11,8 +11,8 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
 from builder.bases.dpkg import BaseSystem, DebianPackage
-from builder.config.recipe import Recipe
 from builder.core.model import Lock, LockedBase, LockedPackage, LockedSource, LockRecord, OsPackage
+from builder.lock.config.recipe import Recipe
 from builder.publishing.sbom import licence_choice, package_url, sbom
 from tests.support.recipes import BASE, site_recipe
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe, Registry
 from builder.core.errors import ImageError, TagExistsError
 from builder.core.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image
 from builder.core.progress import NullReporter
 from builder.formats.registry.manifests import TagMove
 from builder.formats.registry.referrers import CREATED
+from builder.lock.config.recipe import Recipe, Registry
 from builder.publishing import tags as module
 from builder.publishing.tags import TagPlan, check_tags
 from tests.support.images import make_test_image

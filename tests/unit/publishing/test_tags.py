@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe, Registry
 from builder.core.errors import TagExistsError, UsageError
 from builder.core.model import OCI_MANIFEST, Descriptor, Image
 from builder.formats.registry.manifests import TagMove
+from builder.lock.config.recipe import Recipe, Registry
 from builder.publishing.tags import TagPlan, move_all
 from tests.support.images import make_test_image
 

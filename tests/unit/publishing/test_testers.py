@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.errors import SmokeError, UsageError
 from builder.engines.base import BuildResult
 from builder.formats.oci.layout import list_tags
+from builder.lock.config.recipe import Recipe
 from builder.project import Project
 from builder.publishing import engines, sides
 from builder.publishing.destination import LayoutDestination

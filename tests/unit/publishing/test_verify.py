@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from builder.config.policy import Policy
 from builder.core.errors import VerifyError
 from builder.core.model import Image
 from builder.core.store.blobs import Store
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.referrers import Artifact, AttachedFile
+from builder.lock.config.policy import Policy
 from builder.publishing import seal
 from builder.publishing.destination import RegistryDestination
 from builder.publishing.keys import SigningKey

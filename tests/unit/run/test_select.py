@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import GpuVendor
 from builder.core.errors import RunnerError, UsageError
 from builder.core.progress import NullReporter
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.lock.config.recipe import GpuVendor
 from builder.run import select, trial
 from builder.run.failures import Problem
 from builder.run.podman import PodmanRunner

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.errors import RunnerError, UsageError
 from builder.core.progress import NullReporter
+from builder.lock.config.recipe import Recipe
 from builder.site.build_jobs import BuildOutcome, build_script, run_builds
 from builder.site.request import JobRequest, SlurmRequest
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from builder.config.recipe import Recipe, load_recipe
 from builder.core.errors import ConfigError
+from builder.lock.config.recipe import Recipe, load_recipe
 from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.queues import Slurm
-from builder.config.site import NodeHardware, Runtime, RuntimeKind, Site
 from builder.core.errors import UsageError
+from builder.lock.config.queues import Slurm
+from builder.lock.config.site import NodeHardware, Runtime, RuntimeKind, Site
 from builder.site.arguments import read_env_file
 from builder.site.job_plan import plan_job, salloc
 from builder.site.render import render

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe, load_recipe
 from builder.core.errors import UsageError
+from builder.lock.config.recipe import Recipe, load_recipe
 from builder.site.images import digest_reference, site_sif
 from builder.site.job_plan import plan_job
 from builder.site.render import render

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from builder.config.queues import Slurm
-from builder.config.recipe import Files, load_recipe
-from builder.config.site import Fabric, NodeHardware, Runtime, Site
 from builder.core.errors import UsageError
+from builder.lock.config.queues import Slurm
+from builder.lock.config.recipe import Files, load_recipe
+from builder.lock.config.site import Fabric, NodeHardware, Runtime, Site
 from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest

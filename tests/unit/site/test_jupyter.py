@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import load_recipe
-from builder.config.site import Runtime, Site
 from builder.core.errors import UsageError
+from builder.lock.config.recipe import load_recipe
+from builder.lock.config.site import Runtime, Site
 from builder.site.job import BatchJob
 from builder.site.job_plan import plan_job
 from builder.site.render import render

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from builder.config.queues import PartitionLimits, Qos, Queue, Slurm
-from builder.config.recipe import Recipe
-from builder.config.site import NodeHardware, Runtime, Site
 from builder.core.errors import UsageError
+from builder.lock.config.queues import PartitionLimits, Qos, Queue, Slurm
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.site import NodeHardware, Runtime, Site
 from builder.site.job import Resources
 from builder.site.limits import alternatives, check_limits, longest_time
 from tests.support.image_kit import recipe

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import Recipe, load_recipe
 from builder.core.model import Lock, LockedPackage, LockRecord, OsPackage
+from builder.lock.config.recipe import Recipe, load_recipe
 from builder.site.lockchecks import job_warnings
 from builder.site.request import JobRequest
 

@@ -8,10 +8,10 @@ from typing import get_args
 
 import pytest
 
-from builder.config.recipe import GpuVendor, load_recipe
-from builder.config.site import RuntimeKind
-from builder.config.sites import site_files
 from builder.core.errors import UsageError
+from builder.lock.config.recipe import GpuVendor, load_recipe
+from builder.lock.config.site import RuntimeKind
+from builder.lock.config.sites import site_files
 from builder.site.job_plan import plan_job
 from builder.site.newsite import new_site
 from builder.site.render import render

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Files, Recipe
+from builder.lock.config.recipe import Files, Recipe
 from builder.site.paths import command_folder
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from builder.cli import cli, run
-from builder.config.recipe import load_recipe, recipe_files
+from builder.lock.config.recipe import load_recipe, recipe_files
 from builder.lock.environment import read_environment
 from builder.site.job_plan import plan_job
 from builder.site.render import render

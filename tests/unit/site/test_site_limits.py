@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from builder.config.fields import seconds
-from builder.config.queues import Queue
-from builder.config.recipe import Recipe
-from builder.config.sitefile import read_site
-from builder.config.sites import PACKAGE_FOLDER, yaml_files
 from builder.core.errors import UsageError
+from builder.lock.config.fields import seconds
+from builder.lock.config.queues import Queue
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.sitefile import read_site
+from builder.lock.config.sites import PACKAGE_FOLDER, yaml_files
 from builder.site.job import Resources
 from builder.site.job_plan import check_request
 from builder.site.limits import check_limits

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from builder.config.queues import PartitionLimits, Queue, Slurm
-from builder.config.recipe import Recipe
-from builder.config.site import NodeHardware, Runtime, Site
 from builder.core.errors import UsageError
+from builder.lock.config.queues import PartitionLimits, Queue, Slurm
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.site import NodeHardware, Runtime, Site
 from builder.site.job_plan import plan_job, salloc
 from builder.site.render import render
 from builder.site.request import JobRequest

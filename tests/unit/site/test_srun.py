@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.errors import ConfigError, RunnerError, UsageError
+from builder.lock.config.recipe import Recipe
 from builder.site.job_plan import plan_job, salloc
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText

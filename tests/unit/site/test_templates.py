@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import load_recipe
+from builder.lock.config.recipe import load_recipe
 from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest

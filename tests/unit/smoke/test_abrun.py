@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import Recipe, load_recipe
 from builder.core.errors import UsageError
 from builder.core.model import SifImage
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.image.smoke_program import smoke_program
+from builder.lock.config.recipe import Recipe, load_recipe
 from builder.smoke import abrun
 from builder.smoke.ab import ROUND
 from builder.smoke.abrun import AbRuns, Side, ab_here, ab_on_slurm, ab_options

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import load_recipe
 from builder.core.errors import RunnerError, UsageError
 from builder.core.progress import Reporter
 from builder.formats.oci.digest import sha256
+from builder.lock.config.recipe import load_recipe
 from builder.site import scheduler
 from builder.site.request import SlurmRequest
 from builder.site.scheduler import wait

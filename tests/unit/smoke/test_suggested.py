@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from builder.bench.options import parse
-from builder.config.smoketest import SmokeTest
 from builder.core.model import LockedPackage
+from builder.lock.config.smoketest import SmokeTest
 from builder.smoke.suggested import TORCH, SmokePlan, plan_of, plan_smoke
 
 AUTO = SmokeTest()

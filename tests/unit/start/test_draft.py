@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import load_recipe
+from builder.lock.config.recipe import load_recipe
 from builder.start.draft import Draft, target_name
 from builder.start.text import recipe_text
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import load_recipe
 from builder.core.errors import ConfigError, UsageError
 from builder.core.settings import Settings
 from builder.lock.channels import SolverChannel
+from builder.lock.config.recipe import load_recipe
 from builder.lock.environment import recipe_environment
 from builder.site.lockchecks import INFINIBAND_PACKAGES
 from builder.start import new

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.errors import (
     BuilderError,
     FetchError,
@@ -18,6 +17,7 @@ from builder.core.errors import (
 )
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.lock.config.recipe import Recipe
 from builder.run.base import RunOptions
 from builder.run.process import Completed
 from builder.steps import apt_base, apt_solve

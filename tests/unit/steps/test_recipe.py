@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.errors import RunnerError
 from builder.formats import qemu
+from builder.lock.config.recipe import Recipe
 from builder.steps.recipe import check_step_architecture, recipe_steps
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.model import WHEELS, LockedPackage, LockedSource
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.layers.cache import cache_key
 from builder.formats.net.pipconfig import PipConfiguration
+from builder.lock.config.recipe import Recipe
 from builder.lock.spec import SourceSpec
 from builder.sources import SourceTree
 from builder.wheels import builder

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.errors import LayerError, WheelError
 from builder.core.model import Fetched
+from builder.lock.config.recipe import Recipe
 from builder.wheels.check import check_wheel
 from tests.support.wheels import make_wheel
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.core.model import WHEELS, Lock, LockedPackage, LockedSource
 from builder.core.progress import QUIET
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.net.pipconfig import PipConfiguration
+from builder.lock.config.recipe import Recipe
 from builder.lock.environment import find_links
 from builder.wheels import builder
 from builder.wheels.locked import build_missing_wheels, place_wheels, remove_unnamed

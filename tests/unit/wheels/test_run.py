@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import load_recipe
-from builder.config.wheelbuild import WheelBuild
 from builder.core.errors import WheelError
 from builder.core.settings import Settings
+from builder.lock.config.recipe import load_recipe
+from builder.lock.config.wheelbuild import WheelBuild
 from builder.run.base import RunOptions
 from builder.run.process import Completed
 from builder.wheels import driver

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from builder.config.recipe import Recipe
+from builder.lock.config.recipe import Recipe
 from builder.lock.formats import ForeignLock, LockTarget, read_foreign
 
 A, B, C, D = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.safeyaml import MAX_BYTES
 from builder.core.errors import LockError
+from builder.lock.config.safeyaml import MAX_BYTES
 from builder.lock.formats.common import PackageMaker, read_text, read_toml
 from tests.unit.lock.formats.support import A, written
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from builder.config.recipe import Pip
+from builder.lock.config.recipe import Pip
 
 
 def test_names_are_normalised() -> None:

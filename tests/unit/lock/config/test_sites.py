@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe, load_recipe
-from builder.config.sites import PACKAGE_FOLDER, all_site_files, origin, site_files
 from builder.core.errors import ConfigError
+from builder.lock.config.recipe import Recipe, load_recipe
+from builder.lock.config.sites import PACKAGE_FOLDER, all_site_files, origin, site_files
 
 SITE = """\
 base: oci:site

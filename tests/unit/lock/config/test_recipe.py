@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.core.errors import ConfigError
 from builder.core.version import __version__
+from builder.lock.config.recipe import Recipe, load_recipe, recipe_files
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 GOOD = """\

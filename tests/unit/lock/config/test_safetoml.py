@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import tomli
 
-from builder.config.safetoml import MAX_TABLES, loads
+from builder.lock.config.safetoml import MAX_TABLES, loads
 from tests.support.programs import run_program
 
-CLONE = Path(__file__).parents[3]
+CLONE = Path(__file__).parents[4]
 PARTS = 60_000
 #: Statements of 60,000 tables each.
 BOMBS = {

@@ -2,8 +2,8 @@
 
 A recipe can extend another one with ``extends: NAME``. Mappings are merged key by key; all other
 values are replaced. A file whose name starts with ``_`` is not a target, but other recipes can
-extend it. With ``site: NAME`` it starts from a site file (:mod:`builder.config.sites`); the recipe,
-and what it extends, win.
+extend it. With ``site: NAME`` it starts from a site file (:mod:`builder.lock.config.sites`); the
+recipe, and what it extends, win.
 """
 
 from __future__ import annotations
@@ -15,19 +15,27 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from builder.config.explain import config_error
-from builder.config.fields import Date, Line, Model, TargetName, Variable, VirtualPackages, empty
-from builder.config.merge import load_chain, merge, near_hint
-from builder.config.site import Site
-from builder.config.sites import load_site, site_of, yaml_files
-from builder.config.smoketest import SmokeTest
-from builder.config.steps import Step
-from builder.config.wheelbuild import PackageName, WheelBuild
-from builder.config.yamlfile import YamlFile
 from builder.core.errors import ConfigError
 from builder.core.model import Compression, LayerOptions
 from builder.core.version import __version__
 from builder.formats.trees.inside import check_inside, own_path
+from builder.lock.config.explain import config_error
+from builder.lock.config.fields import (
+    Date,
+    Line,
+    Model,
+    TargetName,
+    Variable,
+    VirtualPackages,
+    empty,
+)
+from builder.lock.config.merge import load_chain, merge, near_hint
+from builder.lock.config.site import Site
+from builder.lock.config.sites import load_site, site_of, yaml_files
+from builder.lock.config.smoketest import SmokeTest
+from builder.lock.config.steps import Step
+from builder.lock.config.wheelbuild import PackageName, WheelBuild
+from builder.lock.config.yamlfile import YamlFile
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from builder.config.merge import load_chain, merge, near_hint
-from builder.config.site import Site
-from builder.config.yamlfile import YamlFile
 from builder.core.errors import ConfigError
 from builder.formats.trees.inside import own_path
+from builder.lock.config.merge import load_chain, merge, near_hint
+from builder.lock.config.site import Site
+from builder.lock.config.yamlfile import YamlFile
 
 #: Keys of a site file.
 SITE_KEYS = ("base", "platform", "gpu", "virtual_packages", "format", "sif", "engine", "site")

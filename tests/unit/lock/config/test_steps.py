@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from builder.config.steps import Step
+from builder.lock.config.steps import Step
 
 
 def test_forms() -> None:

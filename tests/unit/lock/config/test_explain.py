@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import load_recipe
 from builder.core.errors import ConfigError
+from builder.lock.config.recipe import load_recipe
 
 START = "base: debian:bookworm\nenvironment: environment.yml\n"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.policy import POLICY_FILE, find_policy, has_policy
 from builder.core.errors import ConfigError
+from builder.lock.config.policy import POLICY_FILE, find_policy, has_policy
 
 
 @pytest.fixture

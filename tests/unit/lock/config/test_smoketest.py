@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import load_recipe
-from builder.config.smoketest import SmokeTest
 from builder.core.errors import ConfigError
+from builder.lock.config.recipe import load_recipe
+from builder.lock.config.smoketest import SmokeTest
 
 
 def loaded(folder: Path, smoke: str) -> SmokeTest:

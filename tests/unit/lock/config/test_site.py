@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.queues import PartitionLimits, Qos, Queue, Slurm
-from builder.config.recipe import load_recipe
-from builder.config.site import Fabric, HostMpi, NodeHardware, Runtime, Site
 from builder.core.errors import ConfigError
+from builder.lock.config.queues import PartitionLimits, Qos, Queue, Slurm
+from builder.lock.config.recipe import load_recipe
+from builder.lock.config.site import Fabric, HostMpi, NodeHardware, Runtime, Site
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 HEAD = "base: oci:b\nenvironment: e.yml\nsite:\n"
 
 

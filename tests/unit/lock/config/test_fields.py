@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.config.fields import seconds
+from builder.lock.config.fields import seconds
 
 
 @pytest.mark.parametrize(

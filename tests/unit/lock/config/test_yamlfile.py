@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.yamlfile import MAX_BYTES, load_yaml
 from builder.core.errors import ConfigError
+from builder.lock.config.yamlfile import MAX_BYTES, load_yaml
 
 
 def test_where(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from builder.config import safeyaml
-from builder.config.safeyaml import compose, load
+from builder.lock.config import safeyaml
+from builder.lock.config.safeyaml import compose, load
 
-CLONE = Path(__file__).parents[3]
+CLONE = Path(__file__).parents[4]
 #: 9 levels of aliases in 491 bytes: 10^9 texts.
 BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
@@ -59,7 +59,7 @@ def test_alias_of_itself() -> None:
 def test_deep(text: str) -> None:
     """Depth neither kills the process nor ends in RecursionError. (400 KB of [ killed it with SIGSEGV.)"""
     program = (
-        "import sys, yaml\nfrom builder.config.safeyaml import load, compose\ntext = sys.stdin.read()\n"
+        "import sys, yaml\nfrom builder.lock.config.safeyaml import load, compose\ntext = sys.stdin.read()\n"
         "for read in (load, compose):\n"
         "    try: read(text)\n"
         "    except yaml.YAMLError as e: print(e.problem)"

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from builder.config.yamlfile import YamlFile, load_yaml
 from builder.core.errors import ConfigError
+from builder.lock.config.yamlfile import YamlFile, load_yaml
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

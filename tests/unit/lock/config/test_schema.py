@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from builder.cli.help import schema_text
-from builder.config.schema import recipe_schema, site_schema
-from builder.config.sites import PACKAGE_FOLDER
+from builder.lock.config.schema import recipe_schema, site_schema
+from builder.lock.config.sites import PACKAGE_FOLDER
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
 SITES = sorted(PACKAGE_FOLDER.glob("*.yaml"))
 SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {"recipe": recipe_schema, "site": site_schema}

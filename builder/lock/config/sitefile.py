@@ -1,4 +1,4 @@
-"""The model of a site file, see :mod:`builder.config.sites`."""
+"""The model of a site file, see :mod:`builder.lock.config.sites`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from builder.config.explain import config_error
-from builder.config.fields import Line, Model
-from builder.config.recipe import Engine, Format, Gpu, Platform, SifOptions
-from builder.config.site import Site
-from builder.config.sites import load_site_from
+from builder.lock.config.explain import config_error
+from builder.lock.config.fields import Line, Model
+from builder.lock.config.recipe import Engine, Format, Gpu, Platform, SifOptions
+from builder.lock.config.site import Site
+from builder.lock.config.sites import load_site_from
 
 
 class SiteFile(Model):
@@ -42,7 +42,7 @@ def read_site(name: str, files: Mapping[str, Path]) -> SiteFile:
 
     Args:
         name: the site.
-        files: all site files, :func:`builder.config.sites.all_site_files`.
+        files: all site files, :func:`builder.lock.config.sites.all_site_files`.
 
     Raises:
         ConfigError: a file is invalid; the message names file, line and key.
