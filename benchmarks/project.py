@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.measure import Cgroup, CommandFailed, Figures, Meter
 from benchmarks.wheels import FileServer
-from builder.bases.resolve import open_base, resolve_base
+from builder.build.bases.resolve import open_base, resolve_base
 from builder.core.model import OCI_INDEX, canonical_json
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store

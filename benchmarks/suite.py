@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measure import CommandFailed
-from builder.bases.debian_mirror import apt_options
+from builder.build.bases.debian_mirror import apt_options
 from builder.formats.net.apt import host_sources
 from tests.support import parts
 

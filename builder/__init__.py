@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from builder.core.version import __version__
 
 if TYPE_CHECKING:
+    from builder.build.engines.base import BuildResult as BuildResult
     from builder.core.errors import BuilderError as BuilderError
     from builder.core.model import Lock as Lock
     from builder.core.settings import Settings as Settings
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from builder.core.stages import LockOptions as LockOptions
     from builder.doctor import Finding as Finding
     from builder.doctor import examine_host as examine_host
-    from builder.engines.base import BuildResult as BuildResult
     from builder.launch.images import TargetImages as TargetImages
     from builder.launch.smoke import SmokeOutcome as SmokeOutcome
     from builder.launch.smoke import SmokeRequest as SmokeRequest
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 #: The module that defines each public name.
 _MODULES = {
     "BuildOptions": "builder.core.stages",
-    "BuildResult": "builder.engines.base",
+    "BuildResult": "builder.build.engines.base",
     "BuilderError": "builder.core.errors",
     "Finding": "builder.doctor",
     "Lock": "builder.core.model",

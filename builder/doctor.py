@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from builder.bases.mmdebstrap import mmdebstrap_mode
+from builder.build.bases.mmdebstrap import mmdebstrap_mode
+from builder.build.run.failures import hint_for
+from builder.build.run.process import execute, reason
+from builder.build.run.select import runner_classes
+from builder.build.run.trial import try_runner
 from builder.core.errors import BuilderError, ImageError
 from builder.core.parallel import in_parallel
 from builder.core.settings import Settings, home_folder
 from builder.core.text import human_bytes
 from builder.core.version import __version__
-from builder.run.failures import hint_for
-from builder.run.process import execute, reason
-from builder.run.select import runner_classes
-from builder.run.trial import try_runner
 
 #: Bytes that a CUDA image needs in the cache while it is built.
 _ENOUGH = 10e9

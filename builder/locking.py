@@ -16,24 +16,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from builder.bases.python import base_python
-from builder.bases.resolve import check_base, is_made_here, open_recipe_base, resolve_recipe_base
+from builder.build.bases.python import base_python
+from builder.build.bases.resolve import (
+    check_base,
+    is_made_here,
+    open_recipe_base,
+    resolve_recipe_base,
+)
+from builder.build.fetch.venv import locked_base_python
+from builder.build.image.recipe_files import recipe_entries
+from builder.build.steps.apt_solve import solve_os_packages
+from builder.build.wheels.builder import ImageWheelBuilder
+from builder.build.wheels.locked import place_wheels, remove_unnamed
 from builder.core.errors import LockError
 from builder.core.model import Lock, LockedBase, OsPackage
 from builder.core.redact import redact
 from builder.core.stages import LockOptions
 from builder.core.workspace import Workspace
-from builder.fetch.venv import locked_base_python
-from builder.image.recipe_files import recipe_entries
 from builder.lock.basepython import check_base_python
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import earlier_lock, read_lock, replace_lock
 from builder.lock.found import found_packages
 from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment
-from builder.steps.apt_solve import solve_os_packages
-from builder.wheels.builder import ImageWheelBuilder
-from builder.wheels.locked import place_wheels, remove_unnamed
 
 log = logging.getLogger(__name__)
 

@@ -17,15 +17,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from builder.bases.resolve import check_base
+from builder.build.bases.resolve import check_base
+from builder.build.engines.base import BuildRequest, BuildResult
+from builder.build.engines.dispatch import find_engine, run_engine
+from builder.build.image.files import lock_in_image
+from builder.build.image.recipe_files import recipe_entries
+from builder.build.wheels.locked import build_missing_wheels
+from builder.build.wheels.own import changed_wheels, has_own_code, update_wheels
 from builder.core.errors import BuilderError, ConfigError, LockError, UsageError
 from builder.core.model import Image, Lock, SifImage
 from builder.core.progress import QUIET, Reporter, working
 from builder.core.settings import Settings, project_root
 from builder.core.stages import BuildOptions, LockOptions
 from builder.core.workspace import Workspace
-from builder.engines.base import BuildRequest, BuildResult
-from builder.engines.dispatch import find_engine, run_engine
 from builder.formats.oci.digest import sha256
 from builder.formats.oci.layout import (
     list_tags,
@@ -36,8 +40,6 @@ from builder.formats.oci.layout import (
     write_layout,
 )
 from builder.formats.trees.inside import own_path
-from builder.image.files import lock_in_image
-from builder.image.recipe_files import recipe_entries
 from builder.lock.basepython import check_base_python
 from builder.lock.config.recipe import Recipe, load_recipe, recipe_files
 from builder.lock.environment import recipe_environment
@@ -45,8 +47,6 @@ from builder.lock.file import earlier_lock, read_lock
 from builder.lock.groups import chosen_groups
 from builder.lock.inputs import stale_reasons
 from builder.site.pulled import forget_pull
-from builder.wheels.locked import build_missing_wheels
-from builder.wheels.own import changed_wheels, has_own_code, update_wheels
 
 if TYPE_CHECKING:
     from builder.smoke.options import SlurmOptions, SmokeOptions
@@ -246,7 +246,7 @@ class Project:
         request = self._request(recipe, options.lock_file)
         request = replace(request, options=options, work=self.build_work or self.work)
         if secrets:
-            from builder.image.ignore import secret_note
+            from builder.build.image.ignore import secret_note
 
             self.work.reporter.warn(secret_note(recipe, secrets))
         result = run_engine(find_engine(options.engine or recipe.engine), request)

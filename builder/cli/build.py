@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder.build.engines import ENGINES
 from builder.cli.context import Context, complete_target, with_context
 from builder.cli.options import (
     FILE,
@@ -27,11 +28,10 @@ from builder.core.stages import BuildOptions
 from builder.core.store.folders import CacheFolders
 from builder.core.store.unchanged import give_up
 from builder.core.text import human_bytes
-from builder.engines import ENGINES
 
 if TYPE_CHECKING:
+    from builder.build.engines.base import BuildResult
     from builder.core.model import Image, Lock
-    from builder.engines.base import BuildResult
     from builder.lock.config.recipe import Recipe
     from builder.project import Project
     from builder.smoke.options import SlurmOptions
@@ -342,10 +342,10 @@ def _write_other_forms(
     context: Context, image: Image, name: str, options: Command
 ) -> dict[str, str]:
     """Write archives and load the image into an engine; return more of the JSON."""
+    from builder.build.image.archive import write_docker_archive
+    from builder.build.run.docker import DockerRunner
+    from builder.build.run.podman import PodmanRunner
     from builder.formats.oci.reference import local_name
-    from builder.image.archive import write_docker_archive
-    from builder.run.docker import DockerRunner
-    from builder.run.podman import PodmanRunner
 
     for archive in options.archives:
         with working(context.output, f"writing {archive.path}"):
@@ -368,7 +368,7 @@ def _job_script(context: Context, recipe: Recipe, options: Command) -> str:
 
     It locks and downloads on this host, because compute nodes may have no network.
     """
-    from builder.engines.prepare import download_inputs
+    from builder.build.engines.prepare import download_inputs
     from builder.site.build_jobs import build_script
 
     asked = options.job

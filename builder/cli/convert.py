@@ -34,7 +34,7 @@ def convert(
     SOURCE is oci:DIR:TAG, docker-archive:FILE or docker://host/repository:tag.
     DEST is FILE.sif, or FILE.sqsh: a plain squashfs for enroot and CSCS's Container Engine.
     """
-    from builder.image.convert import convert_image
+    from builder.build.image.convert import convert_image
 
     made = convert_image(
         source,

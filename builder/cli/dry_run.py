@@ -20,8 +20,8 @@ def print_plan(context: Context, recipe: Recipe, lock_file: Path | None = None) 
     Returns:
         The same as JSON.
     """
-    from builder.engines.prepare import ordered_packages
-    from builder.steps.recipe import recipe_steps
+    from builder.build.engines.prepare import ordered_packages
+    from builder.build.steps.recipe import recipe_steps
 
     project = replace(context.project, changed_code="ignore")  # builds no wheel
     lock, _ = project.packages_of(recipe, lock_file)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder.build.run import RUNNER_NAMES
 from builder.cli.build import print_build_notes
 from builder.cli.context import Context, complete_target, with_context
 from builder.cli.options import choice, flag, origin_annotations, origin_options
@@ -18,10 +19,9 @@ from builder.cli.unchanged import repeatable
 from builder.core.errors import UsageError
 from builder.core.store.unchanged import asking, give_up
 from builder.core.text import human_bytes
-from builder.run import RUNNER_NAMES
 
 if TYPE_CHECKING:
-    from builder.engines.base import BuildResult
+    from builder.build.engines.base import BuildResult
     from builder.lock.config.recipe import Recipe
     from builder.publishing.publish import Published, PublishOptions
 

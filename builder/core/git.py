@@ -10,7 +10,7 @@ and those of the user.
   scheme, host and port only: a redirect takes it nowhere else. Passwords may also come from the
   user's credential helpers and from ``~/.netrc``.
 * No hook, no remote helper (``ext::``), no file-system monitor is run, and git asks no questions.
-* Nothing is checked out: :mod:`builder.sources.objects` reads the objects.
+* Nothing is checked out: :mod:`builder.build.sources.objects` reads the objects.
 * What git prints is bounded, and so is its memory: a server decides about both.
 """
 

@@ -16,8 +16,8 @@ Compression = Literal["gzip", "zstd"]
 #: The category, or group, of the packages that belong to no other one.
 MAIN = "main"
 
-#: The URL prefix in a lock of wheels in find-links folders. :mod:`builder.fetch` finds the files on
-#: each machine; a lock never names a folder of one machine.
+#: The URL prefix in a lock of wheels in find-links folders. :mod:`builder.build.fetch` finds the
+#: files on each machine; a lock never names a folder of one machine.
 FIND_LINKS = "builder://find-links/"
 #: The URL prefix of wheels that builder built from a source; each has a :class:`LockedSource`.
 WHEELS = "builder://wheels/"

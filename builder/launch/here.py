@@ -8,6 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from builder.build.run.base import Mount, RunOptions
+from builder.build.run.gpu import gpu_devices
+from builder.build.run.select import ENGINE_NAMES, find_runner
+from builder.build.run.userns import UsernsRunner
 from builder.core.errors import UsageError
 from builder.core.model import SifImage
 from builder.core.workspace import Workspace
@@ -15,10 +19,6 @@ from builder.formats.oci.reference import is_digest
 from builder.launch.images import TargetImages
 from builder.lock.config.recipe import GpuVendor, Recipe
 from builder.publishing.pull import pull_reference
-from builder.run.base import Mount, RunOptions
-from builder.run.gpu import gpu_devices
-from builder.run.select import ENGINE_NAMES, find_runner
-from builder.run.userns import UsernsRunner
 from builder.site.arguments import read_bind, read_env_file, require_source
 from builder.site.command import run_site, shell_line, site_command
 from builder.site.containers import ContainerRequest, Invocation

@@ -8,6 +8,8 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from builder.build.run.podman import PodmanStorage, migrated_ids
+from builder.build.wheels.own import changed_folders
 from builder.core.errors import BuilderError, ImageError, UsageError
 from builder.core.model import Image, SifImage
 from builder.core.store.files import sha256_file
@@ -16,12 +18,10 @@ from builder.lock.config.policy import has_policy
 from builder.lock.config.recipe import Recipe
 from builder.project import Project, StoredImage
 from builder.publishing.pull import pinned_reference
-from builder.run.podman import PodmanStorage, migrated_ids
 from builder.site.images import image_reference, site_sif
 from builder.site.pulled import EnginePull, recorded_pull
 from builder.site.request import JobRequest
 from builder.site.shell import from_user
-from builder.wheels.own import changed_folders
 
 log = logging.getLogger(__name__)
 
@@ -215,7 +215,7 @@ class TargetImages:
 
     def _loaded(self, image: Image) -> str:
         """Return the id of an image in the storage of the site's engine."""
-        from builder.run.docker import DockerRunner
+        from builder.build.run.docker import DockerRunner
 
         name, runtime, work = self.recipe.name, self.recipe.site.runtime, self.project.work
         if runtime.kind == "docker":

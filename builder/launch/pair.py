@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from builder.build.engines.base import BuildResult
 from builder.core.errors import LockError, SmokeError, SmokeNotRun, UsageError
 from builder.core.stages import BuildOptions
-from builder.engines.base import BuildResult
 from builder.launch.smoke import SmokeRequest
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import read_lock

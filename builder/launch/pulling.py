@@ -7,9 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from builder.build.image.convert import SQUASHFS_SUFFIXES, convert_image
 from builder.core.errors import UsageError
 from builder.core.workspace import Workspace
-from builder.image.convert import SQUASHFS_SUFFIXES, convert_image
 from builder.lock.config.recipe import Recipe
 from builder.project import Project
 from builder.publishing.destination import destination_text, open_destination

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from builder.build.engines.base import BuildResult
 from builder.core.errors import SmokeError, SmokeNotRun
 from builder.core.stages import BuildOptions
-from builder.engines.base import BuildResult
 from builder.launch.images import TargetImages
 from builder.lock.config.recipe import Recipe
 from builder.project import Project

@@ -183,7 +183,7 @@ def content_hash(values: Mapping[str, str]) -> str:
 def stale_reasons(recipe: Recipe, lock: Lock) -> list[str]:
     """Return the reasons why a lock no longer matches its recipe and environment file.
 
-    The project's own code is not compared, see :mod:`builder.wheels.own`.
+    The project's own code is not compared, see :mod:`builder.build.wheels.own`.
 
     A lock of another tool has no record of its inputs. For such a lock only the platform is
     checked, the base if it pins one, and that it contains every package of the environment file.

@@ -78,7 +78,7 @@ class BuiltWheel:
 
 
 class WheelBuilder(Protocol):
-    """Builds wheels from sources in the image of a target; :mod:`builder.wheels` has the
+    """Builds wheels from sources in the image of a target; :mod:`builder.build.wheels` has the
     implementation.
     """
 

@@ -71,7 +71,8 @@ class SourceSpec:
 
 
 def spec_of(name: str, locked: LockedSource) -> SourceSpec:
-    """Return the requirement that :func:`builder.sources.open_source` opens for a locked source."""
+    """Return the requirement that :func:`builder.build.sources.open_source` opens for a locked
+    source."""
     origin = (locked.url, locked.commit, locked.subdirectory)
     return SourceSpec(
         locked.kind, name, *origin, sha256=locked.sha256, text=f"{name} @ {locked.url}"

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from builder.build.engines.base import BuildResult
 from builder.core.model import canonical_json
 from builder.core.redact import redact
 from builder.core.version import __version__
-from builder.engines.base import BuildResult
 from builder.formats.registry.errors import ArtifactRefused
 from builder.formats.registry.referrers import CREATED, Artifact, AttachedFile
 from builder.lock.config.recipe import Recipe

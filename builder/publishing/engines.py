@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from builder.build.run.podman import migrated_ids
+from builder.build.run.process import execute
 from builder.core.errors import BuilderError, RunnerError, UsageError
 from builder.core.progress import working
 from builder.core.settings import Settings
@@ -21,8 +23,6 @@ from builder.formats.oci.manifest import parse_manifest
 from builder.lock.config.policy import has_policy
 from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.pull import Pulled, PulledTarget, reference_of, resolve_published
-from builder.run.podman import migrated_ids
-from builder.run.process import execute
 from builder.site.pulled import EnginePull, record_pull
 
 EngineName = Literal["podman-hpc", "podman"]

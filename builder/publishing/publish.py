@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from builder.build.engines.base import BuildResult
 from builder.core.errors import UsageError
 from builder.core.model import Image
 from builder.core.stages import BuildOptions
-from builder.engines.base import BuildResult
 from builder.formats.registry.push import KnownBlobs, PushReport
 from builder.lock.config.policy import POLICY_FILE
 from builder.lock.config.recipe import Recipe

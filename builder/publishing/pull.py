@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from builder.bases.reference import path_and_tag
+from builder.build.bases.reference import path_and_tag
 from builder.core.errors import ImageError, RegistryError, UsageError
 from builder.core.model import Descriptor, Image, SifImage
 from builder.core.progress import working

@@ -17,6 +17,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from builder.build.engines.dispatch import find_engine, run_engine
+from builder.build.engines.layered import FILES_TITLE
+from builder.build.steps.recipe import recipe_steps
 from builder.core.errors import BuilderError, ConfigError, ImageError, SpaceError
 from builder.core.model import Image
 from builder.core.redact import redact
@@ -25,8 +28,6 @@ from builder.core.store.folders import CacheFolders
 from builder.core.store.leftovers import temporary_folder
 from builder.core.version import __version__
 from builder.core.workspace import Workspace
-from builder.engines.dispatch import find_engine, run_engine
-from builder.engines.layered import FILES_TITLE
 from builder.formats.oci.digest import sha256
 from builder.lock.config.explain import first_problem
 from builder.lock.config.recipe import Recipe, load_recipe
@@ -35,7 +36,6 @@ from builder.lock.urls import recipe_urls
 from builder.project import Project
 from builder.publishing.published import described_image, layers_by_name
 from builder.publishing.testers import Release
-from builder.steps.recipe import recipe_steps
 
 _GIVEN = ("org.opencontainers.image.source", "org.opencontainers.image.revision")
 #: Digests and sizes of layers and config, whose differences are shown otherwise.

@@ -33,12 +33,12 @@ from typing import Any, Literal
 import zstandard
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from builder.build.engines.base import BuildResult
 from builder.core.errors import BuilderError, ImageError, UsageError
 from builder.core.model import Image, LayerContent, canonical_json
 from builder.core.store.blobs import Reuse, Store
 from builder.core.text import human_bytes, one_line
 from builder.core.workspace import Workspace
-from builder.engines.base import BuildResult
 from builder.formats.layers.entry import Kind
 from builder.formats.oci.shapes import BlobShape
 from builder.formats.registry.referrers import Artifact, AttachedFile
@@ -79,7 +79,7 @@ class _LibrariesRecord(_Strict):
 
 
 class _ModulesRecord(_Strict):
-    """See :mod:`builder.bytecode.compile`."""
+    """See :mod:`builder.build.bytecode.compile`."""
 
     tag: str
     digest: Digest

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from builder.build.engines.base import BuildResult
 from builder.core.model import (
     Fetched,
     Lock,
@@ -27,12 +28,11 @@ from builder.core.progress import working
 from builder.core.redact import redact
 from builder.core.version import __version__
 from builder.core.workspace import Workspace
-from builder.engines.base import BuildResult
 from builder.formats.layers.cache import licences_record
 from builder.lock.config.recipe import Recipe
 
 if TYPE_CHECKING:
-    from builder.bases.dpkg import BaseSystem, DebianPackage
+    from builder.build.bases.dpkg import BaseSystem, DebianPackage
 
 _CYCLONEDX = "1.6"
 #: By the key of a package: the licences that it declares.
@@ -48,7 +48,7 @@ def image_sbom(result: BuildResult, work: Workspace) -> bytes:
         LayerError, ImageError: a package or the base is damaged.
     """
     # slow, and not needed by those who only import the types of attachments
-    from builder.bases.dpkg import base_system
+    from builder.build.bases.dpkg import base_system
 
     recipe, lock, base = result.recipe, result.lock, result.base
     licences = _licences(recipe, lock, work)
@@ -61,7 +61,7 @@ def _licences(recipe: Recipe, lock: Lock, work: Workspace) -> Licences:
     found = {p.key: work.store.read_record(licences_record(p, work.store)) for p in packages}
     missing = [package for package in packages if found[package.key] is None]
     if missing:
-        from builder.fetch.packages import fetch_for
+        from builder.build.fetch.packages import fetch_for
         from builder.formats.layers.licences import declared_licences
 
         archives = fetch_for(recipe, missing, work)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from builder.build.engines.base import BuildResult
+from builder.build.image.convert import open_image
 from builder.core.errors import UsageError
 from builder.core.model import Image, SifImage
-from builder.engines.base import BuildResult
 from builder.formats.oci.layout import write_layout
 from builder.formats.oci.reference import is_digest, is_tag
-from builder.image.convert import open_image
 from builder.lock.config.recipe import Recipe
 from builder.project import Project
 from builder.publishing.pull import is_reference, pinned_reference, pull_reference

@@ -17,7 +17,7 @@ from builder.core.store.records import read_record, write_record
 from builder.smoke.suggested import TORCH, SmokePlan, plan_of
 
 if TYPE_CHECKING:
-    from builder.engines.base import BuildResult
+    from builder.build.engines.base import BuildResult
     from builder.project import Project
     from builder.smoke.options import SlurmOptions, SmokeOptions
     from builder.smoke.run import SmokeReport

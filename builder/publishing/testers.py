@@ -15,9 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from builder.build.engines.base import BuildResult
 from builder.core.errors import SmokeError, SmokeNotRun, UsageError
 from builder.core.model import Image
-from builder.engines.base import BuildResult
 from builder.formats.registry.oras import sif_artifact
 from builder.formats.registry.pull import fetch_layers
 from builder.project import Project

@@ -6,10 +6,10 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 
+from builder.build.run.process import Completed, execute
 from builder.core.errors import RunnerError, UsageError
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.site import Additions, Site
-from builder.run.process import Completed, execute
 from builder.site import containers
 from builder.site.arguments import VARIABLE_NAME, BindMount, read_bind
 from builder.site.containers import Container, ContainerRequest, Invocation

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Set
 
+from builder.build.image.config import versions
 from builder.core.model import Lock, LockedPackage
-from builder.image.config import versions
 from builder.lock.config.recipe import Recipe
 from builder.site.request import JobRequest
 

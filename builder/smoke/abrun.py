@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from builder.build.image.smoke_program import smoke_program
 from builder.core.errors import UsageError
 from builder.core.model import Image, Lock, SifImage
 from builder.core.progress import QUIET, Reporter
 from builder.core.store.leftovers import temporary_folder
 from builder.core.workspace import Workspace
-from builder.image.smoke_program import smoke_program
 from builder.lock.config.recipe import Recipe
 from builder.site.job import BatchJob
 from builder.site.job_plan import plan_job

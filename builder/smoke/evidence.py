@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 from builder.bench.machine.facts import LOCK
-from builder.engines.base import BuildResult
+from builder.build.engines.base import BuildResult
 from builder.site.shell import quote
 from builder.smoke.values import Report, mapping
 

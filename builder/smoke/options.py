@@ -20,7 +20,7 @@ class SmokeOptions:
     """How the benchmark runs, on this host or in a job."""
 
     runner: str | None = None
-    """One of :data:`builder.run.RUNNER_NAMES`; None selects the first one that works.
+    """One of :data:`builder.build.run.RUNNER_NAMES`; None selects the first one that works.
 
     Jobs ignore it.
     """

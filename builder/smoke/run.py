@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION
+from builder.build.run.base import Mount, RunOptions
+from builder.build.run.process import Completed
+from builder.build.run.select import ENGINE_NAMES, find_runner
 from builder.core.errors import BuilderError, RunnerError
 from builder.core.model import Image, Lock, SifImage
 from builder.core.progress import working
@@ -20,9 +23,6 @@ from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.sif.digests import sif_digest
 from builder.lock.config.recipe import Recipe
-from builder.run.base import Mount, RunOptions
-from builder.run.process import Completed
-from builder.run.select import ENGINE_NAMES, find_runner
 from builder.smoke.grade import Expected, grade
 from builder.smoke.options import DEFAULTS, SmokeOptions
 from builder.smoke.packages import packages_of_lock

@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from builder.build.engines.base import BuildResult
 from builder.core.errors import UsageError
 from builder.core.progress import QUIET, Reporter, working
 from builder.core.store.leftovers import temporary_folder
-from builder.engines.base import BuildResult
 from builder.lock.config.recipe import Recipe
 from builder.site.images import digest_reference
 from builder.site.job import BatchJob

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-from builder.bases.mmdebstrap import mmdebstrap_mode
+from builder.build.bases.mmdebstrap import mmdebstrap_mode
 from builder.core.errors import ImageError
 from builder.core.settings import Settings
 from builder.formats.net.http import probe

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.bases.debian import debian_base
-from builder.bases.pack import pack_tar
+from builder.build.bases.debian import debian_base
+from builder.build.bases.pack import pack_tar
 from builder.core.errors import RunnerError
 from builder.core.model import Image
 from builder.core.progress import QUIET

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from builder.bytecode import compile as compile_module
-from builder.bytecode.compile import compile_packages
-from builder.bytecode.inputs import BytecodeRequest
+from builder.build.bytecode import compile as compile_module
+from builder.build.bytecode.compile import compile_packages
+from builder.build.bytecode.inputs import BytecodeRequest
+from builder.build.engines.base import BuildRequest, Clock
+from builder.build.engines.prepare import prepare_inputs
+from builder.build.run.select import runner_classes
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.engines.base import BuildRequest, Clock
-from builder.engines.prepare import prepare_inputs
 from builder.lock.file import read_lock
 from builder.project import Project
-from builder.run.select import runner_classes
 from tests.integration.conftest import Builder, keep_base, new_project, runner_environment
 
 RECIPE = """\

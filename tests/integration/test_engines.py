@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
+from builder.build.engines.cotainr import PREFIX
+from builder.build.image.archive import docker_load
 from builder.core.model import Image, SifImage
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
-from builder.engines.cotainr import PREFIX
 from builder.formats.oci.layout import read_layout
 from builder.formats.sif.read import open_sif
 from builder.formats.trees.merge import Merge
-from builder.image.archive import docker_load
 from tests.integration.conftest import CLONE, Builder, keep_base
 from tests.support.channel import index_channel, make_package, serve
 from tests.support.compare import compare_trees, image_sources, image_tree

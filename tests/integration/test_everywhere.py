@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from builder.build.run.base import Mount, RunOptions
+from builder.build.run.select import find_runner
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.net.pipconfig import pip_configuration
 from builder.formats.oci.layout import read_layout
-from builder.run.base import Mount, RunOptions
-from builder.run.select import find_runner
 from tests.integration.conftest import CLONE, Builder, keep_base, runner_environment
 from tests.support.ranks import RANKS
 from tests.support.schema import check_report as check_schema

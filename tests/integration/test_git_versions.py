@@ -12,16 +12,16 @@ import pytest
 import uv
 from packaging.utils import parse_wheel_filename
 
+from builder.build.sources import SourceTree, open_source
+from builder.build.sources.scm import write_archival
+from builder.build.wheels.backend import read_backend
+from builder.build.wheels.builder import ImageWheelBuilder
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import read_lock
 from builder.lock.spec import SourceSpec
-from builder.sources import SourceTree, open_source
-from builder.sources.scm import write_archival
-from builder.wheels.backend import read_backend
-from builder.wheels.builder import ImageWheelBuilder
 from tests.integration.conftest import Builder, keep_base
 from tests.support.gitserver import GitServer, Repo
 

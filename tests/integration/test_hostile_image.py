@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
+from builder.build.run import userns
+from builder.build.run.base import Mount, RunOptions
+from builder.build.run.identity import STRANGER
+from builder.build.run.select import runners
+from builder.build.run.userns import UsernsRunner
 from builder.core.errors import RunnerError
 from builder.core.model import OCI_LAYER_GZIP, Descriptor, Image, Layer
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.run import userns
-from builder.run.base import Mount, RunOptions
-from builder.run.identity import STRANGER
-from builder.run.select import runners
-from builder.run.userns import UsernsRunner
 from tests.support import attacks, parts
 from tests.support.images import digest_of, make_test_image
 
@@ -133,12 +133,12 @@ OTHER_KERNELS = {
 def test_other_kernels(kernel: str, keep_root: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same where the kernel lacks recursive read-only mounts, or refuses an overlay or a new /proc."""
     start = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); from builder.run import confine, jail\n"
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); from builder.build.run import confine, jail\n"
         f"mount, refused = jail.mount, None; {OTHER_KERNELS[kernel]}\n"
         "jail.mount = lambda *args: -1 if args[2] and args[2] == refused else mount(*args)\n"
         "jail.main()\n"
     )
-    monkeypatch.setattr("builder.run.userns._START", start)
+    monkeypatch.setattr("builder.build.run.userns._START", start)
     check(attack("userns", tmp_path, keep_root=keep_root))
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from builder.build.run.base import RunOptions
+from builder.build.run.select import runners
 from builder.core.model import Image
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.run.base import RunOptions
-from builder.run.select import runners
 from tests.support import parts
 from tests.support.hostile import OUTSIDE, build_and_unpack, hostile_image, package_layers
 

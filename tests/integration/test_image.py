@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.bases.image import BaseImage
-from builder.bases.resolve import open_base, resolve_base
+from builder.build.bases.image import BaseImage
+from builder.build.bases.resolve import open_base, resolve_base
+from builder.build.image.archive import docker_load, write_docker_archive
+from builder.build.image.config import make_image
+from builder.build.image.files import system_entries, whiteout_entries
 from builder.core.errors import RegistryError
 from builder.core.model import Compression, Image, Lock, LockedBase
 from builder.core.settings import Settings
@@ -20,9 +23,6 @@ from builder.core.workspace import Workspace
 from builder.formats.layers.build import make_layer
 from builder.formats.layers.entry import Entry, Inline, LinkContext
 from builder.formats.oci.layout import read_layout, write_layout
-from builder.image.archive import docker_load, write_docker_archive
-from builder.image.config import make_image
-from builder.image.files import system_entries, whiteout_entries
 from builder.lock.config.recipe import Recipe
 from tests.integration.conftest import keep_base
 from tests.support import parts
@@ -174,7 +174,7 @@ def test_debian_base_as_ordinary_user(
 ) -> None:
     """An ordinary user builds the same Debian base as root."""
     code = (
-        "from builder.bases.resolve import resolve_base\n"
+        "from builder.build.bases.resolve import resolve_base\n"
         "from builder.core.settings import Settings\n"
         "from builder.core.workspace import Workspace\n"
         "import os; os.umask(0o077)\n"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from builder.build.fetch.packages import fetch_packages
 from builder.core.errors import ConfigError, FetchError, SolveError, UsageError
 from builder.core.model import LockedBase
 from builder.core.progress import NullReporter
@@ -22,7 +23,6 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.core.workspace import Workspace
-from builder.fetch.packages import fetch_packages
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import write_lock
 from builder.lock.inputs import stale_reasons

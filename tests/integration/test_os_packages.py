@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from builder.bases.image import stored_base
-from builder.bases.resolve import resolve_base
+from builder.build.bases.image import stored_base
+from builder.build.bases.resolve import resolve_base
+from builder.build.run.base import RunOptions
+from builder.build.run.select import find_runner
 from builder.core.model import OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.oci.layout import read_layout, write_layout
 from builder.lock.file import read_lock
-from builder.run.base import RunOptions
-from builder.run.select import find_runner
 from tests.integration.conftest import runner_environment
 from tests.support import parts
 from tests.support.machine import Machine

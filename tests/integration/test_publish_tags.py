@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from builder.build.engines.base import BuildResult
 from builder.core.errors import RegistryError, TagExistsError
 from builder.core.model import Lock, LockedBase
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.engines.base import BuildResult
 from builder.formats.registry.client import RegistryClient
 from builder.lock.config.recipe import Recipe
 from builder.project import Project

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from builder.bases.pack import pack_tar
+from builder.build.bases.pack import pack_tar
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from builder.run.select import runner_classes
-from builder.run.trial import try_runner
+from builder.build.run.select import runner_classes
+from builder.build.run.trial import try_runner
 from tests.support.parts import Apptainer, DockerEngine, Podman
 from tests.support.podman_hpc import podman_hpc
 
 RUN = """\
 import os, signal, sys
 from pathlib import Path
-from builder.run.base import RunOptions
-from builder.run.select import runner_classes
-from builder.run.trial import trial_image
+from builder.build.run.base import RunOptions
+from builder.build.run.select import runner_classes
+from builder.build.run.trial import trial_image
 from builder.core.settings import Settings
 from builder.core.workspace import Workspace
 

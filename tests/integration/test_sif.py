@@ -12,8 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from builder.bases.pack import pack_tar
-from builder.bases.resolve import open_base, resolve_base
+from builder.build.bases.pack import pack_tar
+from builder.build.bases.resolve import open_base, resolve_base
+from builder.build.image.config import make_image
+from builder.build.run.apptainer import ApptainerRunner
+from builder.build.run.base import RunOptions
+from builder.build.run.docker import DockerRunner
+from builder.build.run.podman import PodmanRunner
+from builder.build.run.userns import UsernsRunner
 from builder.core.errors import RunnerError
 from builder.core.model import Image, Lock, SifImage
 from builder.core.settings import Settings
@@ -22,12 +28,6 @@ from builder.core.workspace import Workspace
 from builder.formats.oci.layout import read_layout
 from builder.formats.sif.read import read_sif
 from builder.formats.sif.write import write_sif
-from builder.image.config import make_image
-from builder.run.apptainer import ApptainerRunner
-from builder.run.base import RunOptions
-from builder.run.docker import DockerRunner
-from builder.run.podman import PodmanRunner
-from builder.run.userns import UsernsRunner
 from tests.integration.conftest import Builder
 from tests.support import image_kit, parts
 from tests.support.compare import compare_trees, image_tree

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from builder.bases.pack import pack_tar
+from builder.build.bases.pack import pack_tar
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.sif.plain import write_plain

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from builder.build.steps.run import StepRun, run_step
 from builder.core.model import Layer
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
@@ -20,7 +21,6 @@ from builder.formats.layers.entry import Entry, Range
 from builder.formats.oci.image import image_of
 from builder.formats.oci.layout import read_layout, write_layout
 from builder.formats.sif.read import open_sif
-from builder.steps.run import StepRun, run_step
 from tests.integration.conftest import CLONE, Builder
 from tests.support import parts
 from tests.support.compare import compare_trees, image_tree
@@ -87,7 +87,7 @@ def base_layer(cache: Path) -> Layer:
 
 def run_as(cache: Path, runner: str) -> Layer:
     """Runs the step with a runner, in a cache of its own."""
-    from builder.run.base import Mount
+    from builder.build.run.base import Mount
 
     cache.mkdir(exist_ok=True)
     given = cache / "given"

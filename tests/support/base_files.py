@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from builder.build.image.archive import write_docker_archive
 from builder.core.model import Image
 from builder.core.store.blobs import Store
 from builder.formats.oci.layout import write_layout
 from builder.formats.trees.inflate import inflate
-from builder.image.archive import write_docker_archive
 from tests.support.image_kit import member, tar_bytes
 
 

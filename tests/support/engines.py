@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from builder.build.engines.base import BuildRequest
 from builder.core.model import Lock, LockedBase, LockedPackage
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.engines.base import BuildRequest
 from builder.lock.config.recipe import Recipe
 
 HASH = "a" * 64

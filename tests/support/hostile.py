@@ -21,7 +21,8 @@ from typing import Any
 
 import pytest
 
-from builder.bases.pack import pack_tar
+from builder.build.bases.pack import pack_tar
+from builder.build.image.config import make_image
 from builder.core.errors import BuilderError
 from builder.core.model import Fetched, Image, Layer, LayerOptions, Lock
 from builder.core.settings import Settings
@@ -32,7 +33,6 @@ from builder.formats.layers.conda import conda_entries, conda_index
 from builder.formats.layers.entry import Entry, LinkContext
 from builder.formats.layers.wheel import wheel_entries, wheel_index
 from builder.formats.oci.layout import write_layout
-from builder.image.config import make_image
 from tests.support import condapackage, wheels
 from tests.support.condapackage import Member, hardlink, symlink
 from tests.support.image_kit import EPOCH, base, recipe, settings, tar_bytes

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from builder.bases.image import BaseImage
-from builder.bases.pack import pack_tar
+from builder.build.bases.image import BaseImage
+from builder.build.bases.pack import pack_tar
+from builder.build.image.config import make_image
 from builder.core.model import Image, Layer, Lock
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
-from builder.image.config import make_image
 from builder.lock.config.recipe import Recipe
 
 EPOCH = 315532800

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import filelock
 
-from builder.bases.resolve import resolve_base
+from builder.build.bases.resolve import resolve_base
 from builder.core.errors import BuilderError
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store

@@ -116,7 +116,7 @@ elif command == "env":
     name = arguments[arguments.index("-n") + 1]
     asyncio.run(create(file, prefix + "/envs/" + name))
     sys.stdout.flush()
-    os._exit(0)  # see builder/engines/install_conda.py
+    os._exit(0)  # see builder/build/engines/install_conda.py
 elif command == "clean":
     shutil.rmtree(prefix + "/pkgs", ignore_errors=True)
     if any(Path(prefix, "envs").iterdir()):  # cotainr's last command: the tool does not belong in the image

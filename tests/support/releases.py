@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from builder.build.engines.base import BuildResult
 from builder.cli import cli, run
 from builder.core.model import (
     OCI_CONFIG,
@@ -29,7 +30,6 @@ from builder.core.model import (
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.engines.base import BuildResult
 from builder.formats.oci.digest import sha256
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.credentials import ANONYMOUS

@@ -6,8 +6,9 @@ import random
 from pathlib import Path
 from typing import Any
 
-from builder.bases.image import BaseImage
-from builder.bases.resolve import open_base, resolve_base
+from builder.build.bases.image import BaseImage
+from builder.build.bases.resolve import open_base, resolve_base
+from builder.build.image.config import make_image
 from builder.core.model import Compression, Image, Layer, Lock, SifImage
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
@@ -16,7 +17,6 @@ from builder.core.workspace import Workspace
 from builder.formats.sif.format import DESCRIPTOR, DESCRIPTORS_AT
 from builder.formats.sif.read import read_sif
 from builder.formats.sif.write import Layout, write_sif
-from builder.image.config import make_image
 from tests.support import image_kit as kit
 from tests.support.image_kit import layer
 

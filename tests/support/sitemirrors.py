@@ -9,12 +9,12 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from builder.build.image.config import make_image
 from builder.core.model import Image, Lock
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.formats.oci.layout import write_layout
 from builder.formats.oci.reference import Reference
-from builder.image.config import make_image
 from builder.lock.config.recipe import Recipe
 from builder.lock.environment import read_environment
 from builder.lock.spec import Spec

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from builder.bytecode import worker
-from builder.bytecode.compile import CompileJob
+from builder.build.bytecode import worker
+from builder.build.bytecode.compile import CompileJob
 
 
 class ThisPython:

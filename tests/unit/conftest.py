@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from builder.bytecode import compile as compile_module
-from builder.bytecode.compile import CompileJob
+from builder.build.bytecode import compile as compile_module
+from builder.build.bytecode.compile import CompileJob
 from tests.support.thispython import ThisPython
 
 

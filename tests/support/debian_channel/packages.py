@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from builder.build.fetch.condapackage import EPOCH, File, write_package
 from builder.core.markers import ARCHITECTURES as PROCESSORS
-from builder.fetch.condapackage import EPOCH, File, write_package
 from tests.support.debian_channel.contents import (
     ARCHITECTURES,
     CERTIFICATES_DEB,

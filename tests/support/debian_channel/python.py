@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from builder.fetch.condapackage import File
+from builder.build.fetch.condapackage import File
 from tests.support.debian_channel.contents import PYTHON
 from tests.support.debian_channel.debs import unknown, with_rpath
 

@@ -10,9 +10,9 @@ import pytest
 import builder.cli
 import builder.core.errors
 import builder.core.store.files
+from builder.build.image.smoke_program import smoke_program
 from builder.core.store.blobs import Store
 from builder.formats.oci.layout import read_layout
-from builder.image.smoke_program import smoke_program
 from tests.support.channel import Server, index_channel, make_package
 from tests.support.cli import Cli, tags
 from tests.support.images import unpack

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from builder.build.steps import run
+from builder.build.steps.run import StepRun
 from builder.core.model import Image, Layer
 from builder.core.workspace import Workspace
 from builder.formats.layers.build import make_layer
 from builder.formats.layers.entry import Entry, Inline
 from builder.formats.oci.layout import read_layout
-from builder.steps import run
-from builder.steps.run import StepRun
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit
 

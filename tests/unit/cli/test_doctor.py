@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.run import RUNNER_NAMES
-from builder.run.failures import Problem
+from builder.build.run import RUNNER_NAMES
+from builder.build.run.failures import Problem
 from tests.support.cli import Cli
 from tests.support.project import TinyProject
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from builder.build.run import userns
+from builder.build.run.base import DEFAULT_OPTIONS, Mount, RunOptions
+from builder.build.run.process import Completed
 from builder.core.model import Image, SifImage
 from builder.formats.oci.layout import list_tags
 from builder.launch import here
-from builder.run import userns
-from builder.run.base import DEFAULT_OPTIONS, Mount, RunOptions
-from builder.run.process import Completed
 from builder.site.pulled import EnginePull, record_pull, recorded_pull
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit
@@ -146,7 +146,7 @@ def test_engine_runs_dist(
     kind: str, do: Cli, copy: TinyProject, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """docker and podman run the image in ``dist/``; --print loads nothing, and names the tag."""
-    monkeypatch.setattr("builder.run.docker.DockerRunner.keep", lambda _, image, name: image.digest)
+    monkeypatch.setattr("builder.build.run.docker.DockerRunner.keep", lambda _, image, name: image.digest)
     monkeypatch.setattr("builder.launch.images.PodmanStorage.keep", lambda _, image, name: image.digest)
     monkeypatch.setattr("builder.launch.images.migrated_ids", lambda program: frozenset())
     digest = do("build", "tiny", "--json").json["digest"]

@@ -149,7 +149,8 @@ def test_ignored_before() -> None:
 
 
 def test_handler_of_a_moment() -> None:
-    """Whoever handles Ctrl-C when it is repeated gets it, as ``builder.run.process`` while it starts one."""
+    """Whoever handles Ctrl-C when it is repeated gets it, as ``builder.build.run.process`` while it starts
+    one."""
     program = """
     came = []
     catch_ctrl_c()

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.bases.resolve import open_base, resolve_base
+from builder.build.bases.resolve import open_base, resolve_base
+from builder.build.image.archive import write_docker_archive
+from builder.build.image.config import make_image
 from builder.core.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Lock
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.oci.layout import list_tags, prune_layout, read_layout, write_layout
 from builder.formats.sif.write import write_sif
-from builder.image.archive import write_docker_archive
-from builder.image.config import make_image
 from tests.support.compare import image_tree
 from tests.support.fuzz import fuzz, mutated, only_builder_errors
 from tests.support.image_kit import EPOCH, image, layer, member, recipe, settings, tar_bytes

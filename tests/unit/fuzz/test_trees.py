@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.bases.pack import pack_tar
-from builder.bases.resolve import open_base, resolve_base
+from builder.build.bases.pack import pack_tar
+from builder.build.bases.resolve import open_base, resolve_base
 from builder.core.errors import BuilderError
 from builder.core.store.blobs import Store
 from builder.core.store.walk import remove_tree

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from builder.build.engines.base import BuildResult
 from builder.core.model import Lock, LockedBase, LockedPackage
 from builder.core.progress import NullReporter
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.engines.base import BuildResult
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.credentials import ANONYMOUS
 from builder.lock.config.recipe import Recipe

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from builder.build.engines.base import BuildResult
 from builder.core.model import (
     Descriptor,
     Image,
@@ -16,7 +17,6 @@ from builder.core.model import (
     canonical_json,
 )
 from builder.core.version import __version__
-from builder.engines.base import BuildResult
 from builder.publishing.attest import provenance
 from tests.support.recipes import BASE, site_recipe
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from builder.build.engines.base import BuildResult
 from builder.core.errors import LockError, RegistryError, SmokeError, TagExistsError
 from builder.core.model import Image, Lock, LockedBase, LockedPackage
 from builder.core.progress import NullReporter
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.engines.base import BuildResult
 from builder.formats.oci.digest import sha256
 from builder.lock.config.recipe import Recipe
 from builder.project import Project

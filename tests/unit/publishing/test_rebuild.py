@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from builder.build.engines.base import BuildResult
 from builder.core.model import LockedBase
-from builder.engines.base import BuildResult
 from builder.formats.oci.digest import sha256
 from builder.lock.config.recipe import Recipe, load_recipe, recipe_files
 from builder.project import Project

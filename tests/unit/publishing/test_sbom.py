@@ -10,7 +10,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
-from builder.bases.dpkg import BaseSystem, DebianPackage
+from builder.build.bases.dpkg import BaseSystem, DebianPackage
 from builder.core.model import Lock, LockedBase, LockedPackage, LockedSource, LockRecord, OsPackage
 from builder.lock.config.recipe import Recipe
 from builder.publishing.sbom import licence_choice, package_url, sbom

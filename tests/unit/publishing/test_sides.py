@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from builder.build.engines.base import BuildResult
 from builder.core.errors import RegistryError, UsageError
 from builder.core.model import Image
-from builder.engines.base import BuildResult
 from builder.formats.oci.layout import list_tags, read_layout, write_layout
 from builder.project import Project
 from builder.publishing import sides as module

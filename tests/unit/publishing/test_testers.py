@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from builder.build.engines.base import BuildResult
 from builder.core.errors import SmokeError, UsageError
-from builder.engines.base import BuildResult
 from builder.formats.oci.layout import list_tags
 from builder.lock.config.recipe import Recipe
 from builder.project import Project

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from builder.build.image.smoke_program import smoke_program
 from builder.core.errors import UsageError
 from builder.core.model import SifImage
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.image.smoke_program import smoke_program
 from builder.lock.config.recipe import Recipe, load_recipe
 from builder.smoke import abrun
 from builder.smoke.ab import ROUND

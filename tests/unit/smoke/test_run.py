@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from builder.build.run.base import RunOptions
+from builder.build.run.process import Completed
 from builder.core.errors import ImageError, RunnerError
 from builder.core.model import Lock, LockedPackage, SifImage
 from builder.core.progress import QUIET
@@ -17,8 +19,6 @@ from builder.core.store.blobs import Store
 from builder.core.store.files import write_atomic
 from builder.core.workspace import Workspace
 from builder.formats.sif.digests import sif_digest
-from builder.run.base import RunOptions
-from builder.run.process import Completed
 from builder.smoke.options import SmokeOptions
 from builder.smoke.run import interpret, smoke
 from builder.smoke.schema import find_report
@@ -143,7 +143,7 @@ class Messages:
 
 
 def smoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *runners: FakeRunner, **options: Any) -> Any:
-    monkeypatch.setattr("builder.run.select.runners", lambda *a, **more: list(runners))
+    monkeypatch.setattr("builder.build.run.select.runners", lambda *a, **more: list(runners))
     store = Store(tmp_path / "cache")
     made = image(store, layer(store, member("a", b"1")))
     settings = Settings(cache=tmp_path / "cache", tmpdir=tmp_path / "tmp", jobs=1)
@@ -275,7 +275,7 @@ def test_sif_replaced_while_it_is_tested(tmp_path: Path, monkeypatch: pytest.Mon
     settings = Settings(cache=tmp_path / "cache", tmpdir=tmp_path / "tmp", jobs=1)
     for runner, verdict in ((FakeRunner, "pass"), (Replacing, "error")):
         monkeypatch.setattr(
-            "builder.run.select.runners", lambda *a, r=runner, **more: [r("userns", printed(SMALL))]
+            "builder.build.run.select.runners", lambda *a, r=runner, **more: [r("userns", printed(SMALL))]
         )
         report = smoke(sif, RECIPE, Workspace(settings, store))
         assert report.verdict == verdict

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from builder.build.image.convert import convert_image
 from builder.core.errors import UsageError
 from builder.core.workspace import Workspace
 from builder.formats.oci.layout import write_layout
 from builder.formats.sif.plain import config_files, write_plain
 from builder.formats.trees.sources import squashfs_source
-from builder.image.convert import convert_image
 from tests.support.compare import compare_trees, image_tree, read_tree
 from tests.support.image_kit import layer, member
 from tests.support.sif_place import Place

@@ -1,0 +1,244 @@
+"""``docker-archive:`` bases: images in tar files, which may be compressed."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import posixpath
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, cast
+
+from builder.build.bases.image import BaseImage, stored_base
+from builder.build.bases.pack import pack_tar
+from builder.core.errors import ImageError
+from builder.core.model import (
+    OCI_CONFIG,
+    OCI_LAYER_GZIP,
+    OCI_LAYER_ZSTD,
+    Descriptor,
+    Layer,
+)
+from builder.core.store.blobs import Store
+from builder.core.store.files import CHUNK
+from builder.core.store.records import read_record, write_record
+from builder.core.tarheaders import (
+    BLOCK,
+    FILE,
+    HARDLINK,
+    SYMLINK,
+    TarError,
+    TarHeader,
+    read_headers,
+)
+from builder.core.workspace import Workspace
+from builder.formats.oci.documents import check_size, some
+from builder.formats.oci.image import manifest_of
+from builder.formats.oci.manifest import (
+    parse_config,
+    parse_docker_listing,
+)
+from builder.formats.trees.inflate import GZIP_MAGIC, ZSTD_MAGIC, inflate
+from builder.formats.trees.member import DO_NOT_USE
+
+#: Members of an archive: layers, folders and links. Images have at most some hundred layers.
+MAX_MEMBERS = 100_000
+#: Links that are followed from a member to its file.
+_MAX_LINKS = 8
+_XZ_MAGIC = b"\xfd7zXZ"
+_WRITE_AGAIN = "the archive is damaged: write it again"
+
+
+def open_docker_archive(reference: str, path: Path, tag: str | None, work: Workspace) -> BaseImage:
+    """Return an image of ``docker save``. Its layers and an OCI manifest go into the store.
+
+    Uncompressed layers are compressed, always to the same bytes.
+
+    Args:
+        reference: for messages.
+        path: the archive.
+        tag: ``TAG`` or ``NAME:TAG``; None for the only image.
+
+    Raises:
+        ImageError: there is no such image, or the archive is damaged.
+    """
+    with _opened(path) as archive:
+        image = _choose_docker_image(archive, tag)
+        raw_config = archive.read(image["Config"])
+        diff_ids = parse_config(raw_config, str(path))["rootfs"]["diff_ids"]
+        names = image["Layers"]
+        if len(diff_ids) != len(names):
+            problem = f"{path}: {len(names)} layers but {len(diff_ids)} diff_ids"
+            raise ImageError(problem, _WRITE_AGAIN)
+        layers = [
+            _docker_layer(archive, name, diff_id, work)
+            for name, diff_id in zip(names, diff_ids, strict=True)
+        ]
+    config = Descriptor(OCI_CONFIG, work.store.add(raw_config), len(raw_config))
+    manifest = manifest_of(config, (layer.descriptor for layer in layers))
+    return stored_base(reference, work.store.add(manifest), work.store)
+
+
+# the tar file -----------------------------------------------------------------------------------------------
+
+
+class _Stream:
+    """A tar that is read from the start. It may be compressed."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+
+    def read_exactly(self, size: int) -> bytes:
+        return self.file.read(size)
+
+    def skip(self, size: int) -> None:
+        self.file.seek(size, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _RegistryArchive:
+    """A tar file that holds an image."""
+
+    path: Path
+    file: IO[bytes]
+    """The uncompressed tar."""
+    members: Mapping[str, tuple[TarHeader, int]]
+    """By path: the member, and where its content begins."""
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a JSON document.
+
+        Raises:
+            ImageError: it is not in the archive, or too large.
+        """
+        check_size(self._find(name)[0].size, f"{self.path}: {name}")
+        return b"".join(self.chunks(name))
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """Yield the content of a file, in chunks."""
+        header, offset = self._find(name)
+        self.file.seek(offset)
+        left = header.size
+        while left:
+            data = self.file.read(min(left, CHUNK))
+            if not data:
+                raise ImageError(f"{self.path} ends in the middle of {name}", _WRITE_AGAIN)
+            left -= len(data)
+            yield data
+
+    def _find(self, name: str) -> tuple[TarHeader, int]:
+        """Return the member of a name. ``docker save`` writes a layer once, and symlinks to it."""
+        path = name
+        for _ in range(_MAX_LINKS):
+            if path not in self.members:
+                break
+            header, offset = self.members[path]
+            if header.flag == FILE:
+                return header, offset
+            if header.flag not in (HARDLINK, SYMLINK):
+                break
+            folder = posixpath.dirname(path) if header.flag == SYMLINK else ""
+            path = posixpath.normpath(posixpath.join(folder, header.target))
+        if name in self.members:
+            raise ImageError(f"{self.path}: {name} is not a file", _WRITE_AGAIN)
+        hint = "it is another kind of archive, or damaged: write it again"
+        raise ImageError(f"{self.path} has no {name}", hint)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_RegistryArchive]:
+    hint = "write it again: skopeo copy, docker save or builder build --to"
+    try:
+        with _uncompressed(path) as file:
+            yield _RegistryArchive(path, file, _members(path, file))
+    except TarError as e:
+        raise ImageError(f"{path} is not a complete archive: {e}", hint) from None
+    except (EOFError, OSError, zlib.error) as e:
+        is_system_error = isinstance(e, OSError) and e.filename is None and bool(e.errno)
+        if is_system_error:  # such as a full disk while the store is written
+            raise
+        raise ImageError(f"{path} cannot be read: {e}", hint) from None
+
+
+def _uncompressed(path: Path) -> IO[bytes]:
+    with path.open("rb") as f:
+        magic = f.read(6)
+    if magic.startswith(GZIP_MAGIC):
+        return cast(IO[bytes], gzip.open(path))
+    if magic.startswith(_XZ_MAGIC):
+        raise ImageError(f"{path} is compressed with xz", f"decompress it: xz -d {path}")
+    return path.open("rb")
+
+
+def _members(path: Path, file: IO[bytes]) -> dict[str, tuple[TarHeader, int]]:
+    members: dict[str, tuple[TarHeader, int]] = {}
+    for header in read_headers(_Stream(file)):
+        offset = file.tell()
+        members[posixpath.normpath(header.path)] = header, offset
+        if len(members) > MAX_MEMBERS:
+            raise ImageError(f"{path} has more than {MAX_MEMBERS} members", DO_NOT_USE)
+        file.seek(offset + header.size + -header.size % BLOCK)
+    return members
+
+
+# docker archives --------------------------------------------------------------------------------------------
+
+
+def _choose_docker_image(archive: _RegistryArchive, tag: str | None) -> dict[str, Any]:
+    """Return the entry of ``manifest.json`` that has a tag, or the only one."""
+    listing = parse_docker_listing(archive.read("manifest.json"), str(archive.path))
+    images = [image for image in listing if _has_tag(image, tag)]
+    if len(images) == 1:
+        return images[0]
+    tags = [name for image in listing for name in image.get("RepoTags") or ()]
+    named = f" named {tag!r}" if tag else ""
+    hint = f"name one by its tag: {some(tags)}"
+    raise ImageError(f"{archive.path} holds {len(images)} images{named}, not one", hint)
+
+
+def _has_tag(image: dict[str, Any], tag: str | None) -> bool:
+    names = image.get("RepoTags") or ()
+    return tag is None or any(name == tag or name.endswith(f":{tag}") for name in names)
+
+
+def _docker_layer(archive: _RegistryArchive, name: str, diff_id: str, work: Workspace) -> Layer:
+    """Return a layer of the archive, in the store. A record maps its diff_id to the blob."""
+    record = work.store.folders.bases / f"layer-{diff_id.replace(':', '-')}.json"
+    data = read_record(record)
+    if data is not None:
+        known = Descriptor.from_json(data)
+        blob = work.store.get(known.digest, known.size)
+        if blob is not None:
+            return Layer(known, diff_id, blob)
+    chunks = archive.chunks(name)
+    first = next(chunks, b"")
+    whole = chain([first], chunks)
+    if first.startswith(GZIP_MAGIC):
+        layer = _store_compressed(whole, OCI_LAYER_GZIP, work.store)
+    elif first.startswith(ZSTD_MAGIC):
+        layer = _store_compressed(whole, OCI_LAYER_ZSTD, work.store)
+    else:
+        layer = pack_tar(whole, work.store, work.settings.jobs)
+    if layer.diff_id != diff_id:
+        work.store.drop(layer.descriptor.digest)
+        problem = f"{archive.path}: layer {name} is {layer.diff_id}, its config lists {diff_id}"
+        raise ImageError(problem, _WRITE_AGAIN)
+    write_record(record, layer.descriptor.to_json())
+    return layer
+
+
+def _store_compressed(chunks: Iterator[bytes], media_type: str, store: Store) -> Layer:
+    """Return a layer that is compressed already, stored unchanged."""
+    with store.writer() as out:
+        for data in chunks:
+            out.write(data)
+        digest, size = out.commit()
+    tar = hashlib.sha256()
+    for data in inflate(store.path(digest)):
+        tar.update(data)
+    blob, diff_id = Descriptor(media_type, digest, size), f"sha256:{tar.hexdigest()}"
+    return Layer(blob, diff_id, store.path(digest))

@@ -1,0 +1,152 @@
+"""The Debian packages of a base image, in the list of its dpkg. Nothing of the base is run.
+
+Layers of a base in a registry are downloaded as far as needed: the lowest one, which says what
+system it is, and then from the top down to the first one with dpkg's list. Distroless bases have a
+list per package (``status.d``), in any layer, so all are read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from builder.build.bases.image import BaseImage
+from builder.build.bases.resolve import open_recipe_base
+from builder.core.errors import ImageError
+from builder.core.model import Layer, LockedBase
+from builder.core.progress import working
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
+from builder.formats.trees.member import DO_NOT_USE, Kind
+from builder.formats.trees.merge import Merge
+from builder.formats.trees.sources import Source, Stream, layer_source
+from builder.lock.config.recipe import Recipe
+
+#: Part of the name of records. Increase it when other packages are found in the same base.
+_FORMAT = 1
+_STATUS = "var/lib/dpkg/status"
+#: The files that are read (os-release(5), dpkg(1)).
+_READ = re.compile(r"(etc|usr/lib)/os-release|var/lib/dpkg/status(\.d/.+(?<!\.md5sums))?")
+#: Bytes of these files together. The list of a large system has about 4 MB.
+MAX_SIZE = 32 << 20
+_FIELD = re.compile(r"(?m)^(Package|Version|Architecture|Source|Status):[ \t]*(.*)")
+#: States (the last word of ``Status``) of packages without files.
+_NO_FILES = ("not-installed", "config-files")
+
+
+@dataclass(frozen=True, slots=True)
+class DebianPackage:
+    """A package in a list of dpkg."""
+
+    name: str
+    version: str
+    """With epoch and revision."""
+    architecture: str
+    """Debian's name, or ``all``."""
+    source: str
+    """The source package, as ``NAME`` or ``NAME (VERSION)``; empty if it has the same name and
+    version."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseSystem:
+    """The system of a base image."""
+
+    name: str
+    """``debian``, ``ubuntu``; empty: unknown."""
+    version: str
+    """``12``, ``24.04``; for a release without a number its name; empty: unknown."""
+    packages: tuple[DebianPackage, ...]
+    """Sorted; empty for a system that is not made of Debian packages."""
+
+
+def base_system(locked: LockedBase, recipe: Recipe, work: Workspace) -> BaseSystem:
+    """Return the system of a recipe's base. It is recorded, so that a base is read once.
+
+    Raises:
+        ImageError: the base is damaged.
+        RegistryError, SpaceError: the base is not available.
+    """
+    record = system_record(locked, work.store)
+    known = work.store.read_record(record)
+    if known is None:
+        base = open_recipe_base(locked, recipe, work, download=False)
+        with working(work.reporter, "looking for the packages of the base"):
+            known = astuple(find_system(base, work))
+        work.store.write_record(record, known)
+    name, version, packages = known
+    return BaseSystem(name, version, tuple(DebianPackage(*one) for one in packages))
+
+
+def system_record(locked: LockedBase, store: Store) -> Path:
+    """Return the record of a base's system."""
+    name = f"base-system-{_FORMAT}-{locked.digest.replace(':', '-')}.json"
+    return store.folders.index / name
+
+
+def find_system(base: BaseImage, work: Workspace) -> BaseSystem:
+    """Return the system of a base image, from its files.
+
+    Raises:
+        ImageError: the base is damaged.
+        RegistryError, SpaceError: a layer cannot be downloaded.
+    """
+    # imported here: a publish with nothing changed reads no base
+    from builder.build.bases.sif import base_sources
+
+    sources = base_sources(replace(base, layers=()), work.store)
+    sources += [partial(_downloaded, layer, work) for layer in base.layers]
+    lowest = _read(sources[:1])
+    release = _release(lowest)
+    families = {"", "debian", "ubuntu"}
+    if not families & {release.get("ID", ""), *release.get("ID_LIKE", "").split()}:
+        return BaseSystem(release["ID"], release.get("VERSION_ID", ""), ())
+    texts = _read(sources, last=_STATUS) if len(sources) > 1 else lowest
+    release = _release(texts) or release
+    packages = _packages(texts)
+    version = release.get("VERSION_ID") or release.get("VERSION_CODENAME", "")
+    return BaseSystem(release.get("ID") or ("debian" if packages else ""), version, packages)
+
+
+def _downloaded(layer: Layer, work: Workspace) -> Stream:
+    """Return the members of a layer, which is downloaded for them."""
+    from builder.build.bases.registry import fetch_layer
+
+    return layer_source(fetch_layer(layer, work), work.store)()
+
+
+def _read(sources: Sequence[Source], last: str = "") -> dict[str, str]:
+    """Return the texts by path, from the top down; nothing is read after ``last``."""
+    found: dict[str, str] = {}
+    size = 0
+    for member, content in Merge(sources):
+        if member.kind is not Kind.FILE or not _READ.fullmatch(member.path):
+            continue
+        size += member.size
+        if size > MAX_SIZE:
+            raise ImageError(f"the lists of dpkg in the base have {size} bytes or more", DO_NOT_USE)
+        found[member.path] = b"".join(map(bytes, content)).decode(errors="replace")
+        if member.path == last:
+            break
+    return found
+
+
+def _release(texts: Mapping[str, str]) -> dict[str, str]:
+    text = texts.get("etc/os-release") or texts.get("usr/lib/os-release", "")
+    pairs = re.findall(r"(?m)^(\w+)=(.{0,200})", text)  # each package's purl has the system's name
+    return {name: value.strip(" \t\r\"'") for name, value in pairs}
+
+
+def _packages(texts: Mapping[str, str]) -> tuple[DebianPackage, ...]:
+    found = {}
+    lists = [text for path, text in sorted(texts.items()) if path.startswith(_STATUS)]
+    for stanza in re.split(r"\n\s*\n", "\n\n".join(lists)):
+        fields = defaultdict(str, {name: value.strip() for name, value in _FIELD.findall(stanza)})
+        name, version, architecture = fields["Package"], fields["Version"], fields["Architecture"]
+        if name and version and fields["Status"].rpartition(" ")[2] not in _NO_FILES:
+            found[name, architecture] = DebianPackage(name, version, architecture, fields["Source"])
+    return tuple(found[key] for key in sorted(found))

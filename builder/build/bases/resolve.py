@@ -1,0 +1,218 @@
+"""Base images: what a reference names now, and the image that a lock pins. Each kind has a separate
+module.
+
+A base image lies below the environment, and its layers become part of the image byte for byte. The
+module of a kind is imported when a base is of that kind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from builder.build.bases.debian import check_packages, check_suite, debian_base
+from builder.build.bases.image import BaseImage, no_such_base, open_layout_base, stored_base
+from builder.build.bases.reference import path_and_tag, split_reference
+from builder.core.errors import ConfigError, ImageError, RegistryError
+from builder.core.model import LockedBase
+from builder.core.redact import redact
+from builder.core.settings import expand_home
+from builder.core.workspace import Workspace
+from builder.formats.net.mirrors import mirrored_base
+from builder.formats.oci.reference import Reference
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.yamlfile import place_of
+
+log = logging.getLogger(__name__)
+
+#: The hint for a registry that does not answer.
+_WITHOUT_REGISTRY = (
+    "or name a copy of the base in BUILDER_MIRRORS (docs/offline.md); or take a base that needs no registry: "
+    "base: debian:bookworm in the recipe"
+)
+
+
+def is_made_here(reference: str) -> bool:
+    """Return whether this machine makes the base, which takes about a minute."""
+    return reference.startswith("debian:")
+
+
+def check_base(recipe: Recipe) -> None:
+    """Check the keys ``base`` and ``base_packages`` of a recipe, without network and files.
+
+    Raises:
+        ConfigError: the reference or a name of a package is not valid.
+    """
+    try:
+        kind, rest = split_reference(recipe.base)
+        if kind == "debian":
+            check_suite(recipe.base)
+        elif kind == "docker":
+            Reference.parse(rest)
+    except (ConfigError, RegistryError) as e:
+        raise ConfigError(f"{place_of(recipe.source, 'base')}: {e.message}", e.hint) from None
+    try:
+        check_packages(recipe.base_packages)
+    except ConfigError as e:
+        problem = f"{place_of(recipe.source, 'base_packages')}: {e.message}"
+        raise ConfigError(problem, e.hint) from None
+
+
+def resolve_recipe_base(recipe: Recipe, work: Workspace) -> LockedBase:
+    """Return the image that a recipe's ``base`` names now, see :func:`resolve_base`."""
+    return resolve_base(
+        recipe.base, recipe.architecture, work, packages=recipe.base_packages, root=recipe.root
+    )
+
+
+def resolve_base(
+    reference: str,
+    architecture: str,
+    work: Workspace,
+    *,
+    packages: Sequence[str] = (),
+    root: Path | None = None,
+) -> LockedBase:
+    """Return the image that a base reference names now, for the lock to pin.
+
+    If BUILDER_MIRRORS has a mirror for it, the mirror is used.
+
+    Args:
+        reference: the recipe's ``base``.
+        architecture: the OCI's name: ``amd64``, ``arm64``.
+        packages: Debian packages to add to a ``debian:`` base; others get them as a layer of their
+            own.
+        root: the folder that relative paths start at; the current one by default.
+
+    Raises:
+        ConfigError: the reference is not valid.
+        ImageError: there is no such image, it is for another architecture, or it is damaged.
+        RegistryError: the registry refuses or cannot be reached.
+    """
+    kind, _ = split_reference(reference)
+    if kind == "debian":
+        digest = debian_base(reference, architecture, work, packages=packages)
+        return LockedBase(reference, digest)
+    actual = mirrored_base(work.settings, reference)
+    log.info("the base %s is looked up as %s", redact(reference), redact(actual))
+    kind, _ = split_reference(actual)
+    if kind == "docker":
+        from builder.build.bases.registry import resolve_registry_base
+
+        try:
+            digest = resolve_registry_base(actual, architecture, work)
+        except RegistryError as e:
+            if e.status is None:  # no response
+                e.hint = "; ".join(filter(None, (e.hint, _WITHOUT_REGISTRY)))
+            raise
+        return LockedBase(reference, digest)
+    found = _open_local(actual, architecture, work, root or Path())
+    return LockedBase(reference, found.digest)
+
+
+def open_recipe_base(
+    locked: LockedBase, recipe: Recipe, work: Workspace, *, download: bool = True
+) -> BaseImage:
+    """Return the base image that the lock of a recipe pins, see :func:`open_base`."""
+    return open_base(
+        locked,
+        recipe.architecture,
+        work,
+        packages=recipe.base_packages,
+        download=download,
+        root=recipe.root,
+    )
+
+
+def open_base(
+    locked: LockedBase,
+    architecture: str,
+    work: Workspace,
+    *,
+    packages: Sequence[str] = (),
+    download: bool = True,
+    root: Path | None = None,
+) -> BaseImage:
+    """Return the base image that a lock pins, from its mirror if BUILDER_MIRRORS names one.
+
+    Args:
+        locked: reference and digest. In a registry the digest counts, even if the tag has moved.
+        architecture: the OCI's name.
+        packages: Debian packages of a ``debian:`` base.
+        download: False leaves the layers of a registry's image where they are: their ``path`` is
+            None, and ``origin`` names the repository.
+        root: the folder that relative paths start at; the current one by default.
+
+    Raises:
+        ConfigError, ImageError, RegistryError: as for :func:`resolve_base`. ImageError also when
+            the image on this machine is not the locked one.
+    """
+    actual = mirrored_base(work.settings, locked.reference)
+    kind, _ = split_reference(actual)
+    if kind == "debian":
+        digest = debian_base(
+            locked.reference, architecture, work, packages=packages, pinned=locked.digest
+        )
+        base = stored_base(locked.reference, digest, work.store)
+        if download:
+            from builder.build.bases.registry import present_layers
+
+            base = replace(base, layers=present_layers(base.layers, work))
+    elif kind == "docker":
+        from builder.build.bases.registry import open_registry_base
+
+        base = open_registry_base(locked, actual, work, download=download)
+    else:
+        # BUILDER_MIRRORS names a copy, and may not be set at the next build
+        keep = locked.reference.startswith("docker:")
+        found = _open_local(actual, architecture, work, root or Path(), keep=keep)
+        base = replace(found, reference=locked.reference)
+        _check_pinned(base, locked, actual)
+    _check_platform(base, architecture)
+    return base
+
+
+def _open_local(
+    reference: str, architecture: str, work: Workspace, root: Path, *, keep: bool = False
+) -> BaseImage:
+    """Return an image in a file or folder of this machine; relative paths start at ``root``.
+
+    With ``keep`` one in a layout is stored.
+    """
+    kind, rest = split_reference(reference)
+    if kind == "sif":
+        from builder.build.bases.sif import open_sif_base
+
+        return open_sif_base(reference, root / expand_home(rest), architecture, work.store)
+    path, tag = path_and_tag(rest, root)
+    if not path.exists():
+        raise no_such_base(reference, path)
+    if kind == "oci":
+        return open_layout_base(reference, path, tag, architecture, work.store, keep=keep)
+    if not path.is_file():
+        hint = f"for a folder write oci:{rest}"
+        raise ImageError(f"base {reference}: {path} is not a file", hint)
+    from builder.build.bases.archive import open_docker_archive
+
+    return open_docker_archive(reference, path, tag, work)
+
+
+def _check_pinned(base: BaseImage, locked: LockedBase, actual: str) -> None:
+    if base.digest == locked.digest:
+        return
+    place = "it" if actual == locked.reference else actual
+    raise ImageError(
+        f"the lock pins the base {locked.reference} as {locked.digest}, but {place} holds {base.digest}",
+        "restore the locked image, or pin this one: builder lock --update-base",
+    )
+
+
+def _check_platform(base: BaseImage, architecture: str) -> None:
+    system, found = base.config.get("os", "linux"), base.config.get("architecture")
+    if (system, found) != ("linux", architecture):
+        raise ImageError(
+            f"the base {base.reference} is for {system}/{found}, the recipe for linux/{architecture}",
+            "use another base, or correct the recipe's platform",
+        )

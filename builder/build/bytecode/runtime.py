@@ -1,0 +1,210 @@
+"""The image that modules are compiled in: the target's Python and a C library, a few MB.
+
+The standard library of a Python decides nothing of what it compiles to, so the image holds the
+least that the Python starts with, and not the environment. The C library comes from the base: its
+lowest layers are read up to the one that has it, so a base of 20 GB costs the download of one
+layer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from builder.build.bases.registry import fetch_layer
+from builder.build.bytecode.inputs import BytecodeRequest, base_key, python_package, python_packages
+from builder.build.fetch.venv import BasePython, base_python_of
+from builder.build.image.libraries import base_libraries
+from builder.core.errors import LayerError
+from builder.core.model import Image, Layer, LockedPackage
+from builder.core.workspace import Workspace
+from builder.formats.layers.build import make_layer
+from builder.formats.layers.cache import cache_key, cached_layer
+from builder.formats.layers.entry import Entry
+from builder.formats.oci.image import image_of
+from builder.formats.sif.read import read_sif
+from builder.formats.trees.member import Kind
+from builder.formats.trees.merge import Merge
+from builder.formats.trees.sources import Source, layer_source
+
+#: Where the job's folder is in a container of the image.
+JOB_FOLDER = "/run/builder-compile"
+#: Part of the keys of records. Increase it when an image has other files.
+_FORMAT = 3
+#: The C library and what a Python is linked with, by the usual names; links to folders, too.
+_LIBRARIES = re.compile(
+    r"(usr/)?lib(32|64|x32)?(/[^/]+-linux-(gnu|musl)[^/]*)?"
+    r"(/(ld-linux|ld64|ld-musl|lib(c|m|dl|pthread|rt|util|crypt|z|expat|ffi|gcc_s|stdc\+\+)[-.])[^/]*)?"
+)
+_C_LIBRARY = re.compile(r".*/(libc\.so\.6|libc-2[^/]*\.so|ld-musl-[^/]*)")
+#: Folders of the standard library that are not needed to compile.
+_NOT_NEEDED = (
+    r"(test|idlelib|tkinter|turtledemo|ensurepip|lib2to3|(site|dist)-packages|config-[^/]*|asyncio"
+    r"|ctypes|curses|distutils|email|http|logging|multiprocessing|pydoc_data|sqlite3|unittest|xml)/"
+)
+#: Conda's libraries that only modules of the standard library need, by their names.
+_NOT_LINKED = r"lib(crypto|ssl|sqlite3|tcl\d|tk\d)"
+#: Bytes of a file of the base.
+_MAX_SIZE = 256 << 20
+#: Where runtimes mount things; Apptainer makes no folders.
+_MOUNT_POINTS = ("dev", "etc", "home", "proc", "root", "run", "sys", "tmp", "var/tmp")
+
+
+def make_runtime(source: BytecodeRequest) -> tuple[Image, str]:
+    """Return the image that modules are compiled in, made once, and its Python's path.
+
+    Raises:
+        LayerError: the environment or its base has no Python.
+        ImageError, RegistryError, SpaceError: the base is damaged or not available.
+    """
+    package = _python(source)
+    base_python = base_python_of(package.url)
+    python = base_python.interpreter if base_python else source.packages.context.interpreter
+    layers = [part.layer(source.work) for part in runtime_parts(source)]
+    target = f"python-{package.version}"
+    return image_of(layers, {}, architecture=source.recipe.architecture, target=target), python
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimePart:
+    """A layer of the image that modules are compiled in."""
+
+    record: Path
+    """Of the layer, in the cache."""
+    title: str
+    entries: Callable[[], Iterator[Entry]]
+
+    def layer(self, work: Workspace) -> Layer:
+        """Return the layer, made once, with its blob on this machine."""
+
+        def make() -> Layer:
+            return make_layer(self.entries(), self.title, work)
+
+        return fetch_layer(cached_layer(self.record, work.store, make), work)
+
+
+def runtime_parts(source: BytecodeRequest) -> list[RuntimePart]:
+    """Return the layers of the image, from below.
+
+    Raises:
+        LayerError: the environment has no Python.
+    """
+    package = _python(source)
+    base_python = base_python_of(package.url)
+    if base_python is not None:
+        return [_base_python(source, base_python)]
+    return [_base_libraries(source), _conda_python(source, package)]
+
+
+def _python(source: BytecodeRequest) -> LockedPackage:
+    package = python_package(source.packages)
+    if package is None:
+        hint = "add python to the environment, or write in the recipe: bytecode: none"
+        raise LayerError("no Python in the environment: its modules cannot be compiled", hint)
+    return package
+
+
+def _conda_python(source: BytecodeRequest, python: LockedPackage) -> RuntimePart:
+    """Return the layer of a conda package's Python, with the libraries that it needs."""
+    needed = python_packages(source.packages)
+    context = source.packages.context
+    key = cache_key([_FORMAT, context.prefix, context.python, [(p.key, p.url) for p in needed]])
+    root = re.escape(context.prefix.strip("/"))
+    libraries = re.compile(rf"{root}/lib/(?!{_NOT_LINKED})[^/]*\.so[^/]*")
+    python_files = re.compile(
+        rf"{libraries.pattern}|{root}/(bin/python3[^/]*|lib/python3\.\d+t?/(?!{_NOT_NEEDED}).*)"
+    )
+
+    def entries() -> Iterator[Entry]:
+        source.packages.fetch(needed)
+        seen: set[str] = set()
+        for package in reversed(needed):  # of two packages with one path the later one wins
+            wanted = python_files if package is python else libraries
+            paths = {e.path for e in source.packages.indexes[package.key].entries}
+            leave_out = frozenset(p for p in paths if p in seen or not wanted.fullmatch(p))
+            if paths == leave_out:
+                continue
+            for entry in source.packages.entries(package, leave_out):
+                if entry.kind != "dir" and entry.path in paths:
+                    seen.add(entry.path)
+                    yield entry
+
+    return _part(source, key, entries, f"python {python.version}")
+
+
+def _base_libraries(source: BytecodeRequest) -> RuntimePart:
+    """Return the layer of the base's C library."""
+
+    def entries() -> Iterator[Entry]:
+        for sources in _from_below(source):
+            merge = Merge(sources)
+            found = list(_files(merge, _LIBRARIES))
+            if len(sources) >= len(source.base.layers):  # the base is not read again for these
+                base_libraries(source.base, source.work.store, merge.kinds.keys() - merge.implied)
+            if any(_C_LIBRARY.fullmatch(entry.path) for entry in found):
+                yield from found
+                return
+        raise LayerError(
+            f"the base {source.base.reference} has no C library: its Python cannot start to compile modules",
+            "name another base, or write in the recipe: bytecode: none",
+        )
+
+    key = cache_key([_FORMAT, "libraries", base_key(source.base)])
+    return _part(source, key, entries, "C library")
+
+
+def _base_python(source: BytecodeRequest, python: BasePython) -> RuntimePart:
+    """Return the layer of a base's own Python."""
+    root = re.escape(str(PurePosixPath(python.interpreter).parent.parent).strip("/"))
+    wanted = re.compile(
+        rf"{_LIBRARIES.pattern}|{root}/(bin/python3[^/]*|lib/[^/]*\.so[^/]*"
+        rf"|lib/python{re.escape(python.minor)}/(?!{_NOT_NEEDED}).*)"
+    )
+
+    def entries() -> Iterator[Entry]:
+        *_, whole = _from_below(source)
+        yield from _files(Merge(whole), wanted)
+
+    key = cache_key([_FORMAT, "python", base_key(source.base), python.interpreter])
+    return _part(source, key, entries, f"python {python.version}")
+
+
+def _from_below(source: BytecodeRequest) -> Iterator[list[Source]]:
+    """Yield the base's lowest layer, its two lowest ones, and so on; download them if needed."""
+    if source.base.sif is not None:
+        yield list(read_sif(source.base.sif.path).sources())
+        return
+    sources: list[Source] = []
+    for layer in source.base.layers:
+        present = fetch_layer(layer, source.work)
+        sources.append(layer_source(present, source.work.store))
+        yield sources
+
+
+def _files(merge: Merge, wanted: re.Pattern[str]) -> Iterator[Entry]:
+    """Yield empty folders, and the files and links of a tree whose paths match; hard links last."""
+    links = []
+    files = set()
+    for folder in (*_MOUNT_POINTS, JOB_FOLDER.strip("/")):
+        yield Entry(folder, "dir", 0o755)
+    for member, content in merge:
+        if not wanted.fullmatch(member.path):
+            continue
+        if member.kind is Kind.SYMLINK:
+            yield Entry(member.path, "symlink", 0o777, target=member.target)
+        elif member.kind is Kind.HARDLINK:
+            links.append(Entry(member.path, "hardlink", target=member.target))
+        elif member.kind is Kind.FILE and member.size <= _MAX_SIZE:
+            data = b"".join(bytes(part) for part in content)
+            files.add(member.path)
+            yield Entry.of(member.path, data, member.mode & 0o755)
+    yield from (link for link in links if link.target in files)
+
+
+def _part(
+    source: BytecodeRequest, key: str, entries: Callable[[], Iterator[Entry]], title: str
+) -> RuntimePart:
+    record = source.work.store.folders.bytecode / f"python-{key}.json"
+    return RuntimePart(record, title, entries)

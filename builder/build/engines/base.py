@@ -1,0 +1,187 @@
+"""The contract of all engines: ``build(request) -> result``; and their files during a build."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from builder.core.model import Image, Lock, LockedBase, LockedPackage, MissingLibrary, SifImage
+from builder.core.settings import DEFAULT_EPOCH
+from builder.core.stages import BuildOptions
+from builder.core.store.files import space_errors
+from builder.core.store.folders import CacheFolders
+from builder.core.store.leftovers import remove_left_behind
+from builder.core.store.temporary import temporary_name
+from builder.core.store.walk import remove_tree
+from builder.core.workspace import Workspace
+from builder.lock.config.recipe import Recipe
+from builder.lock.record import lock_date
+
+if TYPE_CHECKING:
+    from builder.build.steps.changes import StepDifference
+    from builder.formats.layers.conflicts import Conflict
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """What an engine builds."""
+
+    recipe: Recipe
+    lock: Lock
+    """If it pins no base (made by another tool), the current image of the recipe's ``base`` is
+    used.
+    """
+    lock_text: bytes
+    """The lock file; it is in the image as ``/opt/builder/conda-lock.yml``."""
+    work: Workspace
+    requested: frozenset[str] = frozenset()
+    """Names of the packages that the environment file lists; conda records them as requested."""
+    options: BuildOptions = BuildOptions()
+    wheel_of: str = ""
+    """The source package whose wheel is built in the image, which has its ``base_packages`` too."""
+    build_wheels: Callable[[Sequence[LockedPackage]], None] = lambda packages: None
+    """Is called before archives are fetched: builds the wheels among them that no place has."""
+
+    @property
+    def created(self) -> int:
+        """When the image was created, in seconds since 1970.
+
+        SOURCE_DATE_EPOCH if it is set, else the date of the lock, else 1980.
+
+        Raises:
+            LockError: the date of the lock is not a time.
+        """
+        if self.work.settings.epoch != DEFAULT_EPOCH:
+            return self.work.settings.epoch
+        date = lock_date(self.lock.record)
+        return DEFAULT_EPOCH if date is None else date
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """A finished build of any engine."""
+
+    recipe: Recipe
+    """The recipe as it was built: cotainr replaces ``conda.prefix``."""
+    lock: Lock
+    base: LockedBase
+    """The base that was used."""
+    artifact: Image | SifImage
+    """What the target's machine runs."""
+    sif_source: Image | None = None
+    """The OCI image that a SIF was written from; None for OCI targets and for SIFs without one."""
+    engine: str = "layered"
+    conflicts: tuple[Conflict, ...] = ()
+    """Files that several packages contain."""
+    differences: tuple[StepDifference, ...] = ()
+    """Files that differed when the steps ran twice (only with ``check_steps``)."""
+    missing_libraries: tuple[MissingLibrary, ...] = ()
+    """Shared libraries that are not in the image (not of engine cotainr, nor of an unchanged build
+    of docker and apptainer)."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the user about the build."""
+    timings: dict[str, float] = field(default_factory=dict)
+    """Seconds by stage, in order."""
+    definition: tuple[str, str] | None = None
+    """Dockerfile, definition file or conda environment that another program built, as (file suffix,
+    text).
+    """
+    image_lock: str = ""
+    """``sha256:...`` of ``/opt/builder/conda-lock.yml`` in the image; empty: unknown."""
+    lock_text: bytes = b""
+    """The same file, which has no credentials; empty: unknown."""
+    requested: frozenset[str] = frozenset()
+    """See :class:`BuildRequest`."""
+    work: Workspace | None = None
+    """That of the build: its store has the records of an image that was reused."""
+    records: Callable[[], list[Path]] = list
+    """Returns the cache's records of the layers and of what a build reads to plan them."""
+
+    @property
+    def image(self) -> Image | None:
+        """The OCI image: the artifact itself, or what the SIF was written from."""
+        return self.artifact if isinstance(self.artifact, Image) else self.sif_source
+
+    @property
+    def sif(self) -> SifImage | None:
+        """The SIF; None if the target is an OCI image."""
+        return self.artifact if isinstance(self.artifact, SifImage) else None
+
+    @property
+    def digest(self) -> str:
+        """The image's manifest digest, or the sha256 of the SIF's bytes."""
+        return self.artifact.digest
+
+
+class Engine(Protocol):
+    """One way to build."""
+
+    name: str
+    formats: frozenset[str]
+    """What it can build: ``oci``, ``sif``."""
+    repeatable: bool
+    """Whether the same inputs always result in the same bytes."""
+
+    def available(self) -> str | None:
+        """Return None if the engine works on this host for this user, else the reason."""
+
+    def build(self, request: BuildRequest) -> BuildResult:
+        """Build a target.
+
+        Raises:
+            UsageError: The engine cannot build what the target needs.
+            RunnerError: The engine does not work on this host.
+            ImageError: The build failed; the message has the step and the last lines of output.
+            FetchError, LayerError, RegistryError, SpaceError: The inputs could not be prepared.
+        """
+
+
+class Clock:
+    """Measures the stages of a build."""
+
+    def __init__(self) -> None:
+        self.timings: dict[str, float] = {}
+        """Seconds by stage, in order."""
+        self._last = time.monotonic()
+
+    def mark(self, stage: str) -> None:
+        """End a stage that began at the last mark."""
+        now = time.monotonic()
+        self.timings[stage] = round(now - self._last, 4)
+        self._last = now
+
+
+def cached_sif(request: BuildRequest, engine: str) -> Path:
+    """Return the path of the target's last SIF by an engine.
+
+    It has a part for the project folder, because two projects may have targets of the same name.
+    """
+    recipe, folder = request.recipe, CacheFolders(request.work.settings.cache).sif
+    project = hashlib.sha256(str(recipe.root).encode()).hexdigest()[:8]
+    path = folder / f"{recipe.name}-{engine}-{project}.sif"
+    with space_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@contextmanager
+def build_folder(request: BuildRequest) -> Iterator[Path]:
+    """Create a temporary folder in the cache, where files can be hard links to the cache's blobs.
+
+    First removes the folders of builds that were killed.
+    """
+    parent = CacheFolders(request.work.settings.cache).tmp
+    with space_errors(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        remove_left_behind(parent)
+        folder = parent / temporary_name("build")
+        folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)

@@ -1,0 +1,241 @@
+"""The stages that engines share: open the base, download the packages; make image and SIF."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from builder.build.bases.image import BaseImage
+from builder.build.bases.resolve import is_made_here, open_recipe_base, resolve_recipe_base
+from builder.build.engines.base import BuildRequest, Clock, cached_sif
+from builder.build.fetch.packages import fetch_for
+from builder.build.image.config import make_image
+from builder.core.errors import ConfigError, ImageError, LockError
+from builder.core.model import Fetched, Image, Layer, Lock, LockedBase, LockedPackage, SifImage
+from builder.core.redact import redact
+from builder.core.store.blobs import Store
+from builder.formats.layers.cache import FORMAT, cache_key
+from builder.formats.layers.conda_order import link_order
+from builder.formats.layers.entry import LinkContext
+from builder.formats.layers.packages import Fetch, Packages
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.wheelbuild import WheelBuild
+from builder.lock.config.yamlfile import place_of
+from builder.lock.inputs import without_sha256
+from builder.lock.record import lock_date
+
+log = logging.getLogger(__name__)
+
+
+def ordered_packages(recipe: Recipe, lock: Lock) -> list[LockedPackage]:
+    """Return the lock's packages for the recipe in link order: conda's, then pip's by name.
+
+    Raises:
+        ImageError: The lock has none for this platform.
+    """
+    packages = lock.for_platform(recipe.platform)
+    if not packages:
+        found = sorted({f"{p.platform} in category {p.category}" for p in lock.packages})
+        raise ImageError(
+            f"the lock of target {recipe.name} has no packages for {recipe.platform} "
+            f"in category main; it has those for {', '.join(found) or 'no platform'}",
+            "lock the environment for this platform, or choose categories in the recipe: "
+            "groups: [NAME]",
+        )
+    for package in packages:
+        if package.url.startswith("git+"):
+            url = redact(package.url)
+            raise LockError(
+                f"the lock of target {recipe.name}: {package.name} is locked from a git repository, "
+                f"{url}, and has to be built",
+                "lock with builder, which builds it: remove 'lock:' from the recipe, and add "
+                f"'- pip: [\"{package.name} @ {url}\"]' to its environment file",
+            )
+    conda = link_order([p for p in packages if p.manager == "conda"])
+    pip = sorted((p for p in packages if p.manager == "pip"), key=lambda p: p.name)
+    return [*conda, *pip]
+
+
+def open_locked_base(request: BuildRequest) -> BaseImage:
+    """Open the base that the lock pins, with the OS packages of the lock as its topmost layer.
+
+    If it pins none (made by another tool), that is the current image of the recipe's base.
+
+    Raises:
+        LockError: The lock pins another base than the recipe's.
+        ConfigError: The base is a SIF, and the target is an OCI image.
+        FetchError, HashMismatch, RunnerError: OS packages cannot be downloaded or installed.
+        ImageError, RegistryError, SpaceError: The base cannot be opened.
+    """
+    recipe = request.recipe
+    locked = _locked_base(request)
+    log.info("base %s %s", redact(locked.reference), locked.digest)
+    download = request.options.download_base or bool(recipe.step_count)
+    base = open_recipe_base(locked, recipe, request.work, download=download)
+    if base.sif is not None and recipe.format != "sif":
+        raise ConfigError(
+            f"{recipe.source}: the base {recipe.base} is a SIF, and target {recipe.name} "
+            "is an OCI image",
+            "set 'format: sif', or name an OCI image as the base",
+        )
+    return _with_os_packages(request, locked, base)
+
+
+def _locked_base(request: BuildRequest) -> LockedBase:
+    recipe = request.recipe
+    pinned = request.lock.base
+    if pinned is None:
+        pinned = resolve_recipe_base(recipe, request.work)
+        note = f"the lock pins no base image; {recipe.base} is {pinned.digest} today"
+        request.work.reporter.note(note)
+    elif pinned.reference != recipe.base:
+        reference = redact(pinned.reference)
+        raise LockError(
+            f"the lock pins the base {reference}, and {recipe.source} names {recipe.base}",
+            f"lock again (builder lock {recipe.name}), or correct 'base:' in the recipe",
+        )
+    return pinned
+
+
+def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage) -> BaseImage:
+    """Return the base with a layer of the lock's OS packages; else of the current ones.
+
+    A base that builder makes has those of the recipe already, but not those of the build of a
+    wheel.
+    """
+    recipe = request.recipe
+    build = recipe.pip.build.get(request.wheel_of, WheelBuild())
+    own = () if is_made_here(recipe.base) else recipe.base_packages
+    if not own and not build.base_packages:
+        return base
+    # imported here: most targets add no OS packages to their base
+    from builder.build.steps.apt_install import OsInstall, os_layer, recorded_layer, with_os_layer
+
+    keys = (*(("pip", "build", request.wheel_of) if build.base_packages else ()), "base_packages")
+
+    def complete() -> BaseImage:
+        if request.options.download_base:
+            return base
+        return open_recipe_base(locked, recipe, request.work, download=True)
+
+    packages = request.lock.record.os_packages
+    if packages is None:
+        from builder.build.steps.apt_solve import solve_os_packages
+
+        asked = recipe.model_copy(update={"base_packages": (*own, *build.base_packages)})
+        packages = solve_os_packages(asked, complete(), request.work, *keys)
+        request.work.reporter.note(
+            f"the lock pins no OS packages: {recipe.name} gets the current ones"
+        )
+    if not packages:
+        return base
+    date, where = lock_date(request.lock.record), place_of(recipe.source, *keys)
+    install = OsInstall(base, packages, recipe.architecture, date, recipe.name, where)
+    layer = recorded_layer(install, request.work)
+    if layer is None:
+        layer = os_layer(replace(install, base=complete()), request.work)
+    return with_os_layer(base, layer)
+
+
+def download_inputs(request: BuildRequest) -> None:
+    """Download the base and the packages into the cache, for a later build without a network.
+
+    Raises:
+        FetchError, ImageError, RegistryError, SpaceError: A download failed.
+    """
+    open_locked_base(request)
+    fetch_archives(request)(ordered_packages(request.recipe, request.lock))
+
+
+def fetch_archives(request: BuildRequest) -> Fetch:
+    """Return the function that fetches archives of the lock: missing ones are downloaded or built.
+
+    It raises what :func:`builder.build.fetch.packages.fetch_packages` raises.
+    """
+    if problem := without_sha256(request.recipe, request.lock):
+        request.work.reporter.warn(f"{problem}; such an image cannot be published")
+
+    def fetch(packages: Sequence[LockedPackage]) -> list[Fetched]:
+        request.build_wheels(packages)
+        return fetch_for(request.recipe, packages, request.work)
+
+    return fetch
+
+
+def prepare_inputs(request: BuildRequest, clock: Clock) -> tuple[BaseImage, Packages]:
+    """Open the base, and return it with the packages. Archives are fetched when they are needed.
+
+    Raises:
+        FetchError, LayerError, ImageError, RegistryError, SpaceError: Base or packages are not
+        available or damaged.
+    """
+    request.work.store.sweep(request.work.settings.tmpdir)
+    packages = ordered_packages(request.recipe, request.lock)
+    base = open_locked_base(request)
+    clock.mark("base")
+    fetch = fetch_archives(request)
+    return base, Packages(packages, _context(request, packages, fetch), request.work, fetch)
+
+
+def _context(request: BuildRequest, packages: list[LockedPackage], fetch: Fetch) -> LinkContext:
+    """Return the context for linking; it is recorded, so that Python's archive is read once."""
+    recipe, store = request.recipe, request.work.store
+    context = LinkContext(recipe.conda.prefix, "", "", recipe.platform, request.requested)
+    python = next((p for p in packages if (p.manager, p.name) == ("conda", "python")), None)
+    if python is None:
+        return context
+    record = python_record(python, store)
+    known = store.read_record(record)
+    if known is None:
+        from builder.formats.layers.conda_layout import python_of
+
+        known = python_of(fetch([python])[0])
+        store.write_record(record, known)
+    version, site_packages = known
+    return replace(context, python=version, site_packages=site_packages)
+
+
+def python_record(python: LockedPackage, store: Store) -> Path:
+    """Return the cache's record of the version and site-packages of a conda package's Python."""
+    key = cache_key([FORMAT, "python", python.key, python.url, python.version])
+    return store.folders.index / f"python-{key}.json"
+
+
+def image_of_build(
+    request: BuildRequest, base: BaseImage, layers: Sequence[Layer], env: Mapping[str, str]
+) -> Image:
+    """Return the image of layers over a base.
+
+    Args:
+        request: The build.
+        base: The base.
+        layers: From the bottom up.
+        env: Variables that activating the environment sets.
+    """
+    return make_image(
+        base,
+        layers,
+        recipe=request.recipe,
+        lock=request.lock,
+        env=env,
+        annotations={**request.recipe.annotations, **request.options.annotations},
+        epoch=request.created,
+    )
+
+
+def write_target_sif(
+    request: BuildRequest, engine: str, image: Image, base: SifImage | None
+) -> SifImage:
+    """Return the SIF of an image, in the cache; ``base``: the SIF below the image's layers."""
+    from builder.formats.sif.write import write_sif
+
+    return write_sif(
+        image,
+        cached_sif(request, engine),
+        request.work,
+        layout=request.recipe.sif.layout,
+        compression=request.recipe.sif.compression,
+        base=base,
+    )

@@ -1,0 +1,133 @@
+"""Downloads one package from one URL: the requests, and the pauses between them.
+
+:mod:`builder.formats.net.download` resumes the partial file.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+from builder.build.fetch.failure import NotAvailable
+from builder.core.model import LockedPackage
+from builder.core.parallel import Stopped
+from builder.core.progress import Reporter
+from builder.core.store.files import require_space
+from builder.formats.net.download import PartialFile, WrongRange, body_from, range_header, resume
+
+#: Failed attempts in a row for one URL that add no bytes, before the next place is tried.
+TRIES = 4
+#: The name of the task for the reporter.
+TASK = "downloading packages"
+_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+def open_partial(path: Path, package: LockedPackage) -> PartialFile:
+    """Open what was downloaded of a package so far. The caller has claimed the file."""
+    return PartialFile(path, ("sha256",) if package.sha256 else ("md5", "sha256"))
+
+
+def received_key(part: PartialFile, package: LockedPackage) -> str:
+    """Return the hash of a partial file, in the form of :attr:`LockedPackage.key`."""
+    return part.digest("sha256" if package.sha256 else "md5")
+
+
+class Downloader:
+    """Downloads packages with one HTTP client. Safe for several threads.
+
+    Args:
+        client: makes the requests.
+        count: the number of packages.
+        reporter: receives progress.
+        stop: ends the downloads when it is set.
+    """
+
+    def __init__(
+        self, client: httpx.Client, count: int, reporter: Reporter, stop: threading.Event
+    ) -> None:
+        self._client = client
+        self._count = count
+        self._reporter = reporter
+        self._stop = stop
+        self._lock = threading.Lock()
+        self._finished = 0
+
+    def finished(self) -> None:
+        """Count a package that is on this machine now."""
+        with self._lock:
+            self._finished += 1
+            self._reporter.doing(TASK, f"{self._finished} of {self._count} packages")
+
+    def download(self, package: LockedPackage, url: str, part: PartialFile) -> None:
+        """Stream a URL into a partial file, beginning where the file ends.
+
+        Raises:
+            NotAvailable: the server answers, and does not have the file.
+            httpx.HTTPError: the server cannot be reached, or fails again and again.
+            Stopped: the stop flag was set.
+            SpaceError: the disk is full.
+        """
+
+        def source(offset: int) -> Iterator[bytes]:
+            return self._bytes(package, url, part, offset)
+
+        resume(part, source, self._retry)
+
+    def _bytes(
+        self, package: LockedPackage, url: str, part: PartialFile, offset: int
+    ) -> Iterator[bytes]:
+        """Yield the bytes of a URL from ``offset`` on."""
+        if self._stop.is_set():
+            raise Stopped
+        with self._client.stream("GET", url, headers=range_header(offset)) as answer:
+            # the file is complete, or longer than the server's
+            if answer.status_code == 416 and offset:
+                if received_key(part, package) != package.key:
+                    part.restart()
+                    yield from self._bytes(package, url, part, 0)
+                return
+            if answer.status_code in _TRANSIENT:
+                raise httpx.HTTPStatusError(
+                    _status(answer), request=answer.request, response=answer
+                )
+            if not answer.is_success:
+                raise NotAvailable(_status(answer))
+            length = answer.headers.get("content-length", "")
+            if length.isdecimal():
+                require_space(part.path.parent, int(length), f"the download of {package.filename}")
+            try:
+                for data in body_from(answer, offset):
+                    yield data
+                    self._reporter.advance(TASK, len(data))
+                    if self._stop.is_set():
+                        raise Stopped
+            except WrongRange:  # the next attempt starts from the beginning
+                part.restart()
+                raise
+
+    def _retry(self, error: httpx.HTTPError, failures: int) -> None:
+        if _is_final(error, failures):
+            raise error
+        self._stop.wait(pause(error, failures))
+
+
+def _is_final(error: Exception, tries: int) -> bool:
+    """Return whether another attempt is useless."""
+    if isinstance(error, httpx.UnsupportedProtocol) or "CERTIFICATE" in str(error):
+        return True
+    is_unreachable = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+    return tries >= (2 if is_unreachable else TRIES)
+
+
+def _status(answer: httpx.Response) -> str:
+    return f"HTTP {answer.status_code} {answer.reason_phrase}".rstrip()
+
+
+def pause(error: Exception, tries: int) -> float:
+    """Return seconds before the next attempt: ``Retry-After`` (at most 60), else 0.5, 1, 2, ..."""
+    response = error.response if isinstance(error, httpx.HTTPStatusError) else None
+    retry_after = response.headers.get("retry-after", "") if response is not None else ""
+    return min(60.0, float(retry_after)) if retry_after.isdecimal() else 0.25 * 2.0**tries

@@ -1,0 +1,126 @@
+"""Where a locked package may be, in the order in which the places are tried.
+
+1. the mirrors of its URL (``BUILDER_MIRRORS``); a file in one that is a folder is stored in the cache,
+   as a download is, because the variable may not be set at the next build,
+2. its URL; the Python of a base image (``builder://base/...``) is made from its URL,
+3. for wheels: files of the same name where find-links and the indexes of pip's configuration point.
+   Wheels that builder built (``builder://wheels/...``) are in the store, or in the project's folder
+   ``wheels/``, which :func:`builder.lock.environment.find_links` adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from builder.core.errors import FetchError
+from builder.core.model import BASE_PYTHON, FIND_LINKS, WHEELS, LockedPackage
+from builder.core.redact import redact
+from builder.core.settings import Settings
+from builder.core.store.folders import CacheFolders
+from builder.formats.net.findlinks import FindLinks, as_path
+from builder.formats.net.mirrors import mirrors_of
+from builder.formats.net.urlvariables import UrlVariables
+
+if TYPE_CHECKING:
+    import httpx
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """A URL where a package may be."""
+
+    url: str
+    """As it is requested; may contain credentials."""
+    shown: str
+    """For messages: without credentials."""
+
+    def __str__(self) -> str:
+        return self.shown
+
+    @property
+    def host(self) -> str:
+        """Host and port."""
+        return urlsplit(self.url).netloc.rpartition("@")[2]
+
+    @property
+    def is_web(self) -> bool:
+        """Whether it can be requested over HTTP."""
+        return self.url.startswith(("http://", "https://"))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file of this machine where a package may be."""
+
+    path: Path
+    is_mirror: bool = False
+    """Whether BUILDER_MIRRORS names it. Other files are used in place."""
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+Place = LocalFile | Url
+
+
+class Places:
+    """Finds the places of packages. Safe for several threads."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        find_links: Sequence[str],
+        variables: UrlVariables,
+        others: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._variables = variables
+        self._links = FindLinks(find_links)
+        self._others = others or {}
+
+    def of(self, package: LockedPackage, client: httpx.Client | None) -> Iterator[Place]:
+        """Yield the places of a package, in order. A place need not have the package.
+
+        Args:
+            package: the package.
+            client: reads find-links pages and indexes; None leaves these out.
+
+        Raises:
+            FetchError: the package is no Python of a base image, but its URL begins like one.
+        """
+        url = self._variables.expanded(package.url)
+        for mirrored in mirrors_of(self._settings, url):
+            yield _place(mirrored, redact(mirrored), is_mirror=True)
+        yield from self._original(package, url)
+        if package.manager == "pip":
+            yield from map(LocalFile, self._links.local(package.filename))
+            if client is not None and not self._settings.offline:
+                for link in self._links.remote(package.filename, client):
+                    yield Url(link, redact(link))
+
+    def _original(self, package: LockedPackage, url: str) -> Iterator[Place]:
+        if url.startswith(BASE_PYTHON):
+            yield LocalFile(self._base_python(url))
+        elif url in self._others:
+            for other in self._others[url]:
+                yield _place(other, redact(other))
+        elif not url.startswith((FIND_LINKS, WHEELS)):
+            yield _place(url, redact(package.url))
+
+    def _base_python(self, url: str) -> Path:
+        """Return the package of the base image's Python, made here."""
+        from builder.build.fetch.venv import write_base_python
+
+        place = write_base_python(url, CacheFolders(self._settings.cache).channels / "base")
+        if place is None:
+            raise FetchError(f"{url} names no Python of a base image", "lock again: builder lock")
+        return place
+
+
+def _place(url: str, shown: str, *, is_mirror: bool = False) -> Place:
+    path = as_path(url)
+    return Url(url, shown) if path is None else LocalFile(path, is_mirror)

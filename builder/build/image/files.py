@@ -1,0 +1,126 @@
+"""The files that builder adds to images: entry point, smoke test, lock, ``files:``."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from builder.build.image.recipe_files import recipe_entries
+from builder.build.image.smoke_program import smoke_program
+from builder.core.redact import redact
+from builder.formats.layers.entry import Entry, LinkContext
+from builder.lock.config.recipe import Recipe
+
+#: Folder of builder's own files in an image.
+HOME = "/opt/builder"
+ENTRYPOINT = f"{HOME}/entrypoint"
+#: Name of a whiteout that hides everything that lower layers have in its folder (image-spec,
+#: layer.md).
+_OPAQUE = ".wh..wh..opq"
+
+# The scripts are part of every image: a change of one character, even in a comment, changes the
+# digests of all images.
+
+_SCRIPT = """\
+#!/bin/sh
+# Runs a command in the environment at {prefix}; written by builder.
+# Works as the image's entry point (docker, podman) and as its runscript (singularity, apptainer); \
+running it twice is harmless.
+CONDA_PREFIX={prefix}
+CONDA_DEFAULT_ENV=base
+CONDA_SHLVL=1
+PYTHONNOUSERSITE=1
+export CONDA_PREFIX CONDA_DEFAULT_ENV CONDA_SHLVL PYTHONNOUSERSITE
+case "$PATH:" in
+    "$CONDA_PREFIX/bin:"*) ;;
+    *) PATH="$CONDA_PREFIX/bin${{PATH:+:$PATH}}" ;;
+esac
+export PATH
+[ "$#" -gt 0 ] || set -- {command}
+"""
+
+_SOURCE = """\
+if [ "${{BUILDER_ACTIVATED:-}}" != "$CONDA_PREFIX" ]; then
+    # Activation scripts may be written for bash: it runs them where the image has it. Plain sh \
+leaves out what it cannot parse.
+    if [ -z "${{BASH_VERSION:-}}" ] && command -v bash >/dev/null 2>&1; then
+        exec bash {entrypoint} "$@"
+    fi
+    BUILDER_ACTIVATED=$CONDA_PREFIX
+    export BUILDER_ACTIVATED
+    builder_source() {{
+        if [ -r "$1" ] && {{ [ -n "${{BASH_VERSION:-}}" ] || sh -n "$1" 2>/dev/null; }}; then
+            . "$1"
+        fi
+    }}
+{keep}    for builder_script in {scripts}; do
+        builder_source "$builder_script"
+    done
+{restore}fi
+"""
+
+
+def entrypoint(recipe: Recipe, context: LinkContext, activation_scripts: Sequence[str]) -> str:
+    """Return the entry point, a POSIX sh script.
+
+    It sets the environment's variables, sources the activation scripts once and executes its
+    arguments.
+
+    Args:
+        recipe: its ``cmd`` runs if there are no arguments (``sh`` if it has none).
+        context: the environment's prefix.
+        activation_scripts: image paths of the ``activate.d`` scripts that do more than the image's
+            config can express.
+    """
+    command = shlex.join(recipe.cmd or ("sh",))
+    text = _SCRIPT.format(prefix=shlex.quote(context.prefix), command=command)
+    if activation_scripts:
+        # The recipe's variables (or their values from `docker run -e`) override what a script sets.
+        text += _SOURCE.format(
+            entrypoint=ENTRYPOINT,
+            scripts=" ".join(shlex.quote("/" + s.lstrip("/")) for s in activation_scripts),
+            keep="".join(f"    builder_keep_{n}=${{{n}-}}\n" for n in recipe.env),
+            restore="".join(f"    {n}=$builder_keep_{n}\n    export {n}\n" for n in recipe.env),
+        )
+    return text + 'exec "$@"\n'
+
+
+def system_entries(
+    recipe: Recipe, lock_text: bytes, context: LinkContext, activation_scripts: Sequence[str]
+) -> list[Entry]:
+    """Return entry point, smoke test, lock file and the recipe's files, as members of one layer.
+
+    Args:
+        recipe: its ``files:``, ``cmd`` and ``env``.
+        lock_text: the lock file; credentials in its URLs are removed.
+        context: the environment's prefix.
+        activation_scripts: image paths of the scripts that the entry point sources.
+
+    Raises:
+        ConfigError: a file of the recipe does not exist, or its target would break the base.
+    """
+    home, script = HOME.lstrip("/"), entrypoint(recipe, context, activation_scripts)
+    entries = [
+        Entry(home, "dir", 0o755),
+        Entry.of(f"{home}/conda-lock.yml", lock_in_image(lock_text)),
+        Entry.of(f"{home}/entrypoint", script.encode(), 0o755),
+        Entry.of(f"{home}/smoke.py", smoke_program()),
+    ]
+    entries += recipe_entries(recipe)
+    # A later file replaces an earlier one with the same path; folders are merged.
+    last = {e.path: e for e in entries}
+    return [e for e in entries if last[e.path] is e or e.kind == "dir" == last[e.path].kind]
+
+
+def lock_in_image(lock_text: bytes) -> bytes:
+    """Return the lock file as it is in an image: credentials in its URLs are removed."""
+    return redact(lock_text.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+
+
+def whiteout_entries(prefix: str) -> list[Entry]:
+    """Return the members of a layer that hides what the base has at the environment's prefix.
+
+    The layer is harmless if the base has nothing there.
+    """
+    folder = prefix.strip("/")
+    return [Entry(folder, "dir", 0o755), Entry.of(f"{folder}/{_OPAQUE}", b"")]

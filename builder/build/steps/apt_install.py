@@ -1,0 +1,195 @@
+"""Installs the OS packages of a lock into a base image: one layer directly above it.
+
+builder downloads and verifies the files; apt and dpkg of the base install them without network. The
+layer is made once for a base and a list of packages, and is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from builder.build.bases.debian_tar import is_left_out
+from builder.build.bases.image import BaseImage
+from builder.build.bases.mmdebstrap import DPKG_OPTIONS
+from builder.build.fetch.packages import fetch_packages
+from builder.build.run.base import Mount
+from builder.build.steps.apt_base import MOUNTED, runnable
+from builder.build.steps.run import StepRun, run_step
+from builder.core.errors import FetchError
+from builder.core.model import Fetched, Layer, OsPackage, canonical_json
+from builder.core.store.leftovers import temporary_folder
+from builder.core.workspace import Workspace
+from builder.formats.layers.cache import cached_layer, read_layer
+from builder.formats.layers.entry import Entry
+from builder.formats.net.debarchives import host_mirrors, mirrored_archive, snapshot
+
+log = logging.getLogger(__name__)
+
+#: Title of the layer. It is part of the image's history, and so of its digest.
+TITLE = "OS packages"
+#: Part of the cache key of layers. Increase it when a change here results in other bytes.
+FORMAT = 2
+#: Made by packages when they are installed: secrets that all containers of the image would share,
+#: and caches with times in them.
+_LEFT_OUT = re.compile(
+    r"etc/machine-id|etc/ssh/ssh_host_.+|etc/ssl/(private|certs)/ssl-cert-snakeoil\.(key|pem)"
+    r"|var/cache/(fontconfig|man)/.+|var/lib/apt/(extended_states|periodic/.+)|usr/sbin/policy-rc\.d"
+)
+_OPTIONS = (
+    *("APT::Sandbox::User=root", "APT::Install-Recommends=false", "Dpkg::Use-Pty=0"),
+    *("Dir::Etc::SourceList=/dev/null", "Dir::Etc::SourceParts=/dev/null"),
+    *(f"DPkg::Options::=--{name}" for name in (*DPKG_OPTIONS, "force-confdef", "force-confold")),
+)
+#: policy-rc.d forbids the packages to start daemons (invoke-rc.d(8)); the base's own stays.
+#: Packages that make alternatives of manual pages fail without the folders (Debian bug 863199).
+_SCRIPT = r"""
+set -e
+export DEBIAN_FRONTEND=noninteractive DEBCONF_NONINTERACTIVE_SEEN=true LC_ALL=C.UTF-8
+for number in 1 2 3 4 5 6 7 8; do mkdir -p /usr/share/man/man$number; done
+{architectures}
+policy=/usr/sbin/policy-rc.d
+[ -e $policy ] || {{ printf '#!/bin/sh\nexit 101\n' > $policy; chmod 755 $policy; }}
+apt-get install -q -y --no-remove --allow-downgrades --allow-change-held-packages {options} \
+    {folder}/debs/*.deb
+"""
+#: The base's own PATH may lead to programs that maintainer scripts do not expect.
+_ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+
+
+@dataclass(frozen=True, slots=True)
+class OsInstall:
+    """OS packages to install into a base."""
+
+    base: BaseImage
+    """With all layers on this machine."""
+    packages: tuple[OsPackage, ...]
+    architecture: str
+    """Debian's name of the base's."""
+    locked: int | None
+    """When the packages were locked, in seconds since 1970, for the snapshot services."""
+    target: str
+    """The name of the target, for messages."""
+    where: str = ""
+    """File, line and key of ``base_packages``, for messages."""
+
+
+def fetch_os_packages(install: OsInstall, work: Workspace) -> list[Fetched]:
+    """Return the files of OS packages; missing ones are downloaded into the store.
+
+    In this order from: BUILDER_MIRRORS, the mirrors in this machine's apt settings, the address in
+    the lock, the snapshot services of Debian and Ubuntu.
+
+    Raises:
+        FetchError: a package is nowhere.
+        HashMismatch: a file does not match the lock.
+        SpaceError: the disk is full.
+    """
+    mirrors = host_mirrors()
+    packages = [package.locked("") for package in install.packages]
+    places = {p.url: _places(p.url, mirrors, install.locked) for p in install.packages}
+    try:
+        return fetch_packages(packages, work, places=places)
+    except FetchError as e:
+        hint = e.hint
+        if re.search("HTTP 4(04|10)", e.message):  # the archive has a newer version now
+            hint = (
+                f"lock the archive's current versions: builder lock {install.target} --update-base; "
+                "or name a mirror that has these: BUILDER_MIRRORS='http://deb.debian.org/debian=URL'"
+            )
+        raise type(e)(f"OS packages of the lock are not available: {e.message}", hint) from None
+
+
+def _places(url: str, mirrors: tuple[tuple[str, str], ...], locked: int | None) -> tuple[str, ...]:
+    past = None if locked is None else snapshot(url, locked + 86_399)
+    found = (mirrored_archive(url, mirrors), url, past)
+    return tuple(dict.fromkeys(place for place in found if place is not None))
+
+
+def os_layer(install: OsInstall, work: Workspace) -> Layer:
+    """Return the layer of the OS packages; install them if the cache does not have it.
+
+    Raises:
+        FetchError, HashMismatch: a package is not available, or does not match the lock.
+        ImageError: the installation failed; the message has the last lines of apt and dpkg.
+        RunnerError: no runner works here.
+        SpaceError: the disk is full.
+    """
+
+    def make() -> Layer:
+        log.info("installing %d OS packages for %s", len(install.packages), install.target)
+        fetched = fetch_os_packages(install, work)
+        return _install(install, fetched, work)
+
+    return cached_layer(_record(install, work), work.store, make)
+
+
+def recorded_layer(install: OsInstall, work: Workspace) -> Layer | None:
+    """Return the layer if it is in the cache; the base's layers need not be."""
+    return read_layer(_record(install, work), work.store)
+
+
+def with_os_layer(base: BaseImage, layer: Layer) -> BaseImage:
+    """Return the base with the layer on top; reference and digest stay those of the base."""
+    rootfs = base.config.get("rootfs") or {}
+    config: dict[str, Any] = {
+        **base.config,
+        "rootfs": {"type": "layers", "diff_ids": [*rootfs.get("diff_ids", ()), layer.diff_id]},
+        "history": _history(base, layer),
+    }
+    return replace(base, config=config, layers=(*base.layers, layer), added=(*base.added, layer))
+
+
+def _history(base: BaseImage, layer: Layer) -> list[Mapping[str, str]]:
+    """Return the base's history with an entry for the layer; none if it does not fit the layers."""
+    history = base.config.get("history") or []
+    if sum(not h.get("empty_layer") for h in history) != len(base.layers):
+        return []
+    return [*history, {"created_by": f"builder: {layer.title}"}]
+
+
+def _install(install: OsInstall, files: Sequence[Fetched], work: Workspace) -> Layer:
+    with temporary_folder(work.settings.tmpdir, 0o755) as folder:
+        (folder / "debs").mkdir()
+        (folder / "debs").chmod(0o755)
+        (folder / "install.sh").write_text(_script(install))
+        (folder / "install.sh").chmod(0o644)
+        for package, file in zip(install.packages, files, strict=True):
+            copy = folder / "debs" / package.filename
+            shutil.copyfile(file.path, copy)
+            copy.chmod(0o644)  # the container's root may be another user
+        step = StepRun(
+            (f"sh {MOUNTED}/install.sh",),
+            env=_ENV,
+            mounts=(Mount(folder, MOUNTED),),
+            where=install.where,
+            title=f"OS packages of {install.base.reference}",
+            leave_out=_is_left_out,
+        )
+        layer = run_step(runnable(install.base), step, work)
+    return replace(layer, title=TITLE)
+
+
+def _script(install: OsInstall) -> str:
+    foreign = sorted({p.architecture for p in install.packages} - {"all", install.architecture})
+    architectures = "\n".join(f"dpkg --add-architecture {name}" for name in foreign)
+    options = " ".join(f"-o '{option}'" for option in _OPTIONS)
+    return _SCRIPT.format(architectures=architectures, options=options, folder=MOUNTED)
+
+
+def _is_left_out(entry: Entry) -> bool:
+    """Return whether a path, or that of a whiteout, differs between runs or must be in no image."""
+    name = entry.path.replace("/.wh.", "/")
+    return is_left_out(name, is_folder=entry.kind == "dir") or bool(_LEFT_OUT.fullmatch(name))
+
+
+def _record(install: OsInstall, work: Workspace) -> Path:
+    files = sorted([p.filename, p.sha256] for p in install.packages)
+    key = canonical_json([FORMAT, install.base.digest, files, work.settings.epoch])
+    return work.store.folders.layers / f"os-{hashlib.sha256(key).hexdigest()[:32]}.json"

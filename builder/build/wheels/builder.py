@@ -1,0 +1,391 @@
+"""Builds the wheels of a target from their sources, in an image with the target's packages.
+
+A wheel is built once: a record in the cache names it by its source, its build requirements, the
+packages and the base of the image, and the settings of the build.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from builder.build.bases.resolve import resolve_recipe_base
+from builder.build.engines.base import BuildRequest
+from builder.build.engines.layered import Layered
+from builder.build.fetch.packages import fetch_for
+from builder.build.run.select import ENGINE_NAMES, find_runner
+from builder.build.sources import SourceTree, open_source
+from builder.build.sources.scm import describe, write_archival
+from builder.build.steps.recipe import check_processor
+from builder.build.wheels.backend import project_name, read_backend, read_scm
+from builder.build.wheels.check import check_wheel
+from builder.build.wheels.requirements import fetch_uv, resolve_requirements
+from builder.build.wheels.run import NeedsMore, WheelJob, built
+from builder.core.errors import FetchError, WheelError
+from builder.core.markers import unfulfilled
+from builder.core.model import Fetched, Lock, LockedBase, LockedPackage, LockedSource, SifImage
+from builder.core.progress import working
+from builder.core.redact import redact
+from builder.core.store.records import read_record, write_record
+from builder.core.workspace import Workspace
+from builder.formats.layers.cache import cache_key
+from builder.formats.qemu import emulation
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.wheelbuild import WheelBuild
+from builder.lock.environment import recipe_environment
+from builder.lock.request import BuiltWheel, SolveRequest
+from builder.lock.solve import Cutoffs
+from builder.lock.sourcerecords import locked_url
+from builder.lock.sourcesolve import wheel_package
+from builder.lock.spec import SourceSpec, spec_of
+from builder.lock.uv import uv_program
+
+log = logging.getLogger(__name__)
+
+#: Part of the cache keys. Increase it when the same inputs result in another wheel.
+FORMAT = 2
+#: How often a backend may ask for further requirements.
+_ROUNDS = 3
+
+
+@dataclass
+class ImageWheelBuilder:
+    """The :class:`builder.lock.request.WheelBuilder` of a target."""
+
+    recipe: Recipe
+    work: Workspace
+    base: LockedBase | None = None
+    """The base that the lock pins; None: the one that the recipe names now."""
+    exclude_newer: str | None = None
+    """As in :class:`builder.lock.request.LockRequest`."""
+    locked: Sequence[LockedPackage] = ()
+    """Those of the lock that is replaced: a wheel of the same build is taken from the project's
+    folder.
+    """
+    reports: bool = True
+    """Whether the user reads which wheels are built."""
+
+    def name_of(self, source: SourceSpec) -> str | None:
+        """See :class:`builder.lock.request.WheelBuilder`."""
+        if source.kind != "local":
+            return None
+        return project_name(self.recipe.root / source.url / source.subdirectory)
+
+    def build(
+        self,
+        source: SourceSpec,
+        packages: Sequence[LockedPackage],
+        previous: LockedPackage | None = None,
+    ) -> BuiltWheel:
+        """See :class:`builder.lock.request.WheelBuilder`."""
+        self._check_architecture(source)
+        with open_source(source, self.recipe.root, self.work) as tree:
+            name = source.name or project_name(tree.path)
+            tree = self._with_description(source, name, tree)
+            wheel = self._wheel(source, name, tree, packages, previous)
+            # its settings are known only now
+            if name is None and wheel.name in self.recipe.pip.build:
+                wheel = self._wheel(source, wheel.name, tree, packages, previous)
+            return wheel
+
+    def rebuild(self, package: LockedPackage, packages: Sequence[LockedPackage]) -> None:
+        """Build the wheel of a locked package again, and stores it.
+
+        Raises:
+            WheelError: the build failed, or another wheel than the locked one came out.
+            FetchError: its source is not available.
+        """
+        wheel = self._again(package, packages)
+        if wheel.sha256 != package.sha256:
+            raise WheelError(
+                f"{package.filename} was built again from its locked source, and is another file now "
+                f"(sha256:{wheel.sha256[:12]}..., locked sha256:{(package.sha256 or '')[:12]}...)",
+                "copy the folder wheels/ from the machine that locked, or lock again: "
+                f"builder lock {self.recipe.name}",
+            )
+
+    def current(self, package: LockedPackage, packages: Sequence[LockedPackage]) -> LockedPackage:
+        """Return a package of the project as its files are now; the same one if its wheel is.
+
+        Raises:
+            WheelError: the build failed.
+            FetchError: a build requirement is not available.
+        """
+        wheel = self._again(package, packages)
+        if wheel.sha256 == package.sha256:
+            return package
+        made = wheel_package(wheel, package.platform)
+        return replace(made, dependencies=package.dependencies, category=package.category)
+
+    def _again(self, package: LockedPackage, packages: Sequence[LockedPackage]) -> BuiltWheel:
+        """Build the source of a package again, if possible with the packages that its build had."""
+        pinned = package.source
+        assert pinned is not None
+        spec = self._requirement(package.name, pinned)
+        self._check_architecture(spec)
+        with open_source(spec, self.recipe.root, self.work, pinned=pinned) as tree:
+            locked = replace(tree.locked, requires=pinned.requires)
+            return self._wheel(spec, package.name, replace(tree, locked=locked), packages, None)
+
+    def _requirement(self, name: str, locked: LockedSource) -> SourceSpec:
+        """Return the source to open: the user's own line has the variables."""
+        spec = spec_of(name, locked)
+        for own in recipe_environment(self.recipe).sources:
+            same = own.kind == spec.kind and own.subdirectory == spec.subdirectory
+            if same and locked_url(own.url) == spec.url:
+                return replace(own, name=name, revision=spec.revision, sha256=spec.sha256)
+        return spec
+
+    def _with_description(
+        self, source: SourceSpec, name: str | None, tree: SourceTree
+    ) -> SourceTree:
+        """Return an opened source with ``git describe``'s text, if its version is made from it.
+
+        A version that the user sets for the build needs none.
+        """
+        env = self.recipe.pip.build.get(name or "", WheelBuild()).env
+        scm = read_scm(tree.path)
+        if scm is None or any("PRETEND_VERSION" in variable for variable in env):
+            return tree
+        spec = replace(source, name=name)
+        text = describe(spec, tree, scm, self.recipe.root, self.work)
+        return replace(tree, locked=replace(tree.locked, describe=text))
+
+    # one wheel
+
+    def _wheel(
+        self,
+        source: SourceSpec,
+        name: str | None,
+        tree: SourceTree,
+        packages: Sequence[LockedPackage],
+        previous: LockedPackage | None,
+    ) -> BuiltWheel:
+        """Return the wheel of an opened source: from the lock, the cache, or a new build."""
+        write_archival(tree)
+        title = name or redact(source.text)
+        options = self.recipe.pip.build.get(name or "", WheelBuild())
+        backend = read_backend(tree.path, title)
+        requires = [*(() if options.no_isolation else backend.requires), *options.needs]
+        seen = packages if options.no_isolation else [p for p in packages if p.manager == "conda"]
+        environment = self._environment(seen, name or "")
+        keys: list[str] = []
+        for _ in range(_ROUNDS):
+            isolated = not options.no_isolation
+            wheels = self._build_packages(
+                requires, tree.locked.requires, title, seen, isolated=isolated
+            )
+            locked = replace(tree.locked, requires=_exact(wheels))
+            keys.append(self._key(environment, wheels, options))
+            known = self._known(locked, keys[-1], source.name, previous)
+            if known is not None:
+                log.info("%s: its wheel is %s, built before", title, known.filename)
+                return known
+            job = WheelJob(
+                title,
+                name or "NAME",
+                tree.root,
+                tree.path.relative_to(tree.root).as_posix(),
+                backend,
+                requires,
+                fetch_for(self.recipe, wheels, self.work),
+                options,
+                f"{self.recipe.conda.prefix}/bin/python",
+                self._uv(seen),
+            )
+            try:
+                return self._built(job, source.name, environment, locked, keys)
+            except NeedsMore as e:
+                requires += e.requirements
+        raise WheelError(
+            f"{title}: its build backend asks for other requirements each time: {', '.join(requires)}",
+            f"list them: pip: {{build: {{{title}: {{needs: [NAME]}}}}}}",
+        )
+
+    def _build_packages(
+        self,
+        requires: Sequence[str],
+        pins: Sequence[str],
+        title: str,
+        seen: Sequence[LockedPackage],
+        *,
+        isolated: bool,
+    ) -> list[LockedPackage]:
+        """Return the build requirements as wheels: those of the lock, while they fulfil them.
+
+        Args:
+            requires: the requirements.
+            pins: the packages that an earlier build had.
+            title: the package, for messages.
+            seen: the packages of the image that the build sees.
+            isolated: see :func:`builder.build.wheels.requirements.resolve_requirements`.
+        """
+        python = next((p.version for p in seen if p.name == "python"), "")
+        versions = {"python": python, **dict(pin.split("==") for pin in pins)}
+
+        def record(exact: Sequence[str]) -> Path:
+            key = cache_key([self.recipe.platform, python, isolated, *exact])
+            return self.work.store.folders.wheels / f"requires-{key}.json"
+
+        is_pinned = bool(pins) and not unfulfilled(requires, versions, self.recipe.platform)
+        known = read_record(record(pins)) if is_pinned else None
+        if known is None:
+            asked = pins if is_pinned else requires
+            found = resolve_requirements(asked, title, seen, self._request, isolated=isolated)
+            known = list(map(asdict, found))
+            write_record(record(_exact(found)), known)
+        return [LockedPackage(**values) for values in known]
+
+    def _built(
+        self,
+        job: WheelJob,
+        name: str | None,
+        environment: BuildRequest,
+        locked: LockedSource,
+        keys: Sequence[str],
+    ) -> BuiltWheel:
+        """Build, checks and stores a wheel."""
+        image = Layered().build(environment).artifact
+        unfit = ENGINE_NAMES if isinstance(image, SifImage) else ()
+        runner = find_runner(self.work, without=unfit)
+        version = next(p.version for p in environment.lock.packages if p.name == "python")
+        task = f"building the wheel of {job.name}"
+        with (
+            working(self.work.reporter, task),
+            built(job, image, runner, self.work.settings, self.work.reporter) as folder,
+        ):
+            wheel = check_wheel(folder, job.name, name, self.recipe, version)
+            record = self._stored(wheel)
+        report = self.work.reporter.note if self.reports else log.info
+        report(f"{wheel.package.filename}: built from {_described(locked)}")
+        for key in keys:
+            write_record(self._record(locked, key), record)
+        return self._from_record(record, replace(locked, build=keys[0]))
+
+    def _environment(self, packages: Sequence[LockedPackage], name: str) -> BuildRequest:
+        """Return the image for a build: the target's base with OS packages, and locked packages.
+
+        Files, steps and variables of the recipe are not in it, so changing them builds no wheel
+        again.
+        """
+        recipe = self.recipe
+        plain = recipe.model_copy(
+            update={
+                # a name of its own: the unpacked image of the target stays in the cache
+                "name": f"{recipe.name}.wheels",
+                "files": (),
+                "env": {},
+                "labels": {},
+                "annotations": {},
+                "entrypoint": (),
+                "workdir": "/",
+                "format": "sif" if recipe.base.startswith("sif:") else "oci",
+                "steps": (),
+            }
+        )
+        lock = Lock(tuple(packages), (recipe.platform,), base=self._base)
+        return BuildRequest(plain, lock, b"", self.work, wheel_of=name)
+
+    def _uv(self, packages: Sequence[LockedPackage]) -> Path:
+        """Return uv for the processor of the image."""
+        if emulation(self.recipe.architecture) is None:
+            return Path(uv_program())
+        return fetch_uv(packages, self._request, self.work)
+
+    # the cache
+
+    def _key(
+        self, environment: BuildRequest, wheels: Sequence[LockedPackage], options: WheelBuild
+    ) -> str:
+        """Return the hash of all inputs of a wheel but its source."""
+        recipe, lock = environment.recipe, environment.lock
+        return cache_key(
+            {
+                "format": FORMAT,
+                "packages": sorted(p.key for p in lock.packages),
+                "prefix": recipe.conda.prefix,
+                "base": [self._base.digest, lock.base and lock.base.digest, *recipe.base_packages],
+                "requirements": sorted(wheel.key for wheel in wheels),
+                "settings": options.model_dump(mode="json"),
+                "epoch": self.work.settings.epoch,
+            }
+        )
+
+    def _record(self, locked: LockedSource, key: str) -> Path:
+        source = [locked.sha256, locked.commit, locked.tree, locked.subdirectory]
+        digest = cache_key([*source, *filter(None, [locked.describe]), key])
+        return self.work.store.folders.wheels / f"{digest}.json"
+
+    def _known(
+        self, locked: LockedSource, key: str, name: str | None, previous: LockedPackage | None
+    ) -> BuiltWheel | None:
+        """Return the wheel of a build with the same inputs, if it has the name that is asked for.
+
+        That one is built again, so that its check reports both names.
+        """
+        pinned = replace(locked, build=key)
+        record = read_record(self._record(locked, key))
+        if record is not None and name not in (None, record["name"]):
+            return None
+        if record is not None and self.work.store.get(f"sha256:{record['sha256']}") is not None:
+            return self._from_record(record, pinned)
+        pins = pinned.requires  # which an old lock does not have
+        built = (p for p in (previous, *self.locked) if p and p.source and p.sha256)
+        same = (p for p in built if p.source and replace(p.source, requires=pins) == pinned)
+        previous = next((p for p in same if name in (None, p.name)), None)
+        if previous is None:
+            return None
+        try:
+            [fetched] = fetch_for(self.recipe, [previous], self.work.quiet())
+        except FetchError:
+            return None
+        return self._from_record(self._stored(fetched), pinned)
+
+    def _from_record(self, record: dict[str, str], locked: LockedSource) -> BuiltWheel:
+        return BuiltWheel(
+            path=self.work.store.path(f"sha256:{record['sha256']}"), locked=locked, **record
+        )
+
+    def _stored(self, wheel: Fetched) -> dict[str, str]:
+        """Copy a wheel into the store; returns its record."""
+        package = wheel.package
+        with self.work.store.writer() as blob, wheel.path.open("rb") as f:
+            shutil.copyfileobj(f, blob, 1 << 20)
+            sha256 = blob.commit()[0].removeprefix("sha256:")
+        values = {"filename": package.filename, "name": package.name, "version": package.version}
+        return {**values, "sha256": sha256}
+
+    # what all builds of a target share
+
+    @cached_property
+    def _base(self) -> LockedBase:
+        return self.base or resolve_recipe_base(self.recipe, self.work)
+
+    @cached_property
+    def _request(self) -> SolveRequest:
+        recipe = self.recipe
+        environment = recipe_environment(recipe)
+        newest = Cutoffs.of(recipe, self.exclude_newer).pip
+        return SolveRequest(
+            recipe, environment, self.work.settings, newest=newest, reporter=self.work.reporter
+        )
+
+    def _check_architecture(self, source: SourceSpec) -> None:
+        """Raise RunnerError if programs of the image cannot run here, not even with qemu."""
+        where = f"{source.where}: {source.shown}: its wheel cannot be built"
+        check_processor(self.recipe, where, "; its lock and its folder wheels/ work here too")
+
+
+def _exact(packages: Sequence[LockedPackage]) -> tuple[str, ...]:
+    """Return packages as ``NAME==VERSION``."""
+    return tuple(sorted(f"{package.name}=={package.version}" for package in packages))
+
+
+def _described(locked: LockedSource) -> str:
+    """Return a source for a message."""
+    at = f" at {locked.commit[:12]}" if locked.commit else ""
+    return f"{redact(locked.url)}{at}"

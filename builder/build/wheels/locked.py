@@ -1,0 +1,104 @@
+"""The built wheels of a lock: their folder in the project, and building those that no place has."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from builder.build.fetch.packages import fetch_for
+from builder.core.errors import ConfigError, FetchError
+from builder.core.model import Lock, LockedPackage
+from builder.core.store.blobs import Store
+from builder.core.store.files import sha256_file
+from builder.core.workspace import Workspace
+from builder.formats.trees.inside import own_path
+from builder.lock.config.recipe import Recipe, load_recipe, recipe_files
+
+#: The folder of a project with the wheels that were built for it. Whoever has it need not build them.
+FOLDER = "wheels"
+
+
+def place_wheels(lock: Lock, root: Path, store: Store) -> list[Path]:
+    """Copy the built wheels of a lock into the project; returns their paths.
+
+    Two targets may need different wheels of one name (other Python packages or base): the second
+    one is in a folder that is named after its digest.
+
+    Raises:
+        SpaceError: the disk is full.
+    """
+    placed = []
+    folder = own_path(root, FOLDER)
+    for package in lock.packages:
+        source = store.get(package.key) if package.source is not None else None
+        if source is None:  # it came from the project
+            continue
+        name = package.filename
+        targets = (folder / name, folder / str(package.sha256)[:12] / name)
+        is_there = (target for target in targets if store.verify(target, package.key))
+        is_free = (target for target in targets if not target.exists())
+        if target := next(is_there, None) or next(is_free, None):
+            store.place(source, target, package.key)
+            placed.append(target)
+    return placed
+
+
+def remove_unnamed(replaced: Sequence[LockedPackage], recipe: Recipe) -> None:
+    """Remove the wheels of replaced packages from the project, unless a lock of it names them."""
+    built = [package for package in replaced if package.source is not None]
+    if not built:
+        return
+    try:
+        paths = [load_recipe(name, recipe.root).lock_path for name in recipe_files(recipe.root)]
+        locks = [path.read_bytes() for path in paths if path.exists()]
+    except (ConfigError, OSError):
+        return  # what a target names is not known
+    folder = own_path(recipe.root, FOLDER)
+    for package in built:
+        digest = str(package.sha256)
+        if any(digest.encode() in lock for lock in locks):
+            continue
+        for path in (folder / package.filename, folder / digest[:12] / package.filename):
+            # another run may have removed it; other wheels may be in its folder
+            with contextlib.suppress(OSError):
+                if sha256_file(path) == package.key:
+                    path.unlink()
+                    path.parent.rmdir()
+
+
+def build_missing_wheels(
+    recipe: Recipe, lock: Lock, work: Workspace, packages: Sequence[LockedPackage]
+) -> None:
+    """Build the wheels among packages that neither the cache nor the project nor find-links have.
+
+    Args:
+        recipe: the target.
+        lock: its lock.
+        work: settings and cache.
+        packages: those of the lock whose archives are needed.
+
+    Raises:
+        WheelError: a wheel cannot be built, or another one than the locked came out.
+        FetchError: a source is not available.
+    """
+    unbuilt = [p for p in lock.for_platform(recipe.platform) if p.source is None]
+    for package in packages:
+        if package.source is None or work.store.get(package.key) is not None:
+            continue
+        with contextlib.suppress(FetchError):
+            fetch_for(recipe, [package], work.quiet())
+            continue
+        from builder.build.wheels.builder import (
+            ImageWheelBuilder,  # slow, and nearly always not needed
+        )
+
+        builder = ImageWheelBuilder(recipe, work, lock.base)
+        work.reporter.note(
+            f"{package.filename} is not in {recipe.root / FOLDER}: building it from its source"
+        )
+        try:
+            builder.rebuild(package, unbuilt)
+        except FetchError as e:
+            copy = f"copy {FOLDER}/{package.filename} from the machine that locked"
+            raise type(e)(e.message, f"{copy}; or {e.hint}" if e.hint else copy) from None

@@ -1,0 +1,250 @@
+"""One build of a wheel in a container of the image. The container is removed afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.build.run.base import Mount, Runner, RunOptions
+from builder.build.run.process import Completed
+from builder.build.run.task import TaskLog, run_in_folder
+from builder.build.wheels import driver
+from builder.build.wheels.backend import Backend, check_requirement
+from builder.core.errors import WheelError
+from builder.core.model import Fetched, Image, SifImage
+from builder.core.progress import QUIET, Reporter
+from builder.core.settings import DEFAULT_EPOCH, Settings
+from builder.core.store.files import read_foreign
+from builder.core.store.leftovers import temporary_folder
+from builder.lock.config.wheelbuild import WheelBuild
+
+#: Lines of the log in an error message.
+TAIL = 30
+#: Lines of the log that are searched for a known reason.
+_HINT_LINES = 2000
+#: Bytes of the requirements that a build backend asks for.
+MAX_REQUIREMENTS = 1 << 20
+#: Where uv is in the container.
+_UV = "/run/builder-uv"
+_FOLDERS = ("out", "home", "tmp", "wheels", "cache")
+
+#: Debian packages that a build lacks, and what its log says then.
+_LACKING = {
+    "gcc g++ libc6-dev": r"(?:command|compiler|executable) '?[\w./+-]*(?:gcc|g\+\+|cc|c\+\+)'? failed: "
+    r"(?:No such file|None)|(?:gcc|g\+\+|cc|c\+\+)'?: (?:command )?not found|Unable to find a compiler|"
+    r"CMAKE_C(?:XX)?_COMPILER (?:could be found|not set)|Unknown compiler\(s\): \[\['c|need a C compiler|"
+    r"linux/input\.h|[Nn]o such file or directory: '(?:[\w-]*(?:gcc|g\+\+)|cpp)'",
+    "libopenblas-dev": r"Could NOT find BLAS|library with BLAS API not found",
+    "make": r"CMAKE_MAKE_PROGRAM is not set",
+    "gcc libc6-dev libmpich-dev": r"Cannot compile MPI programs|fatal error: mpi\.h",
+    "pkg-config": r"Pkg-config for machine .* not found",
+    "default-libmysqlclient-dev gcc libc6-dev": r"pkg-config --exists mysqlclient",
+    "libpq-dev gcc libc6-dev": r"pg_config executable not found",
+    "cargo": r"can't find Rust compiler|the Rust package manager, is not installed|Rust not found",
+    "gfortran": r"Unknown compiler\(s\): \[\['gfortran|CMAKE_Fortran_COMPILER (?:could be found|not set)",
+    "python3-dev": r"fatal error: Python\.h",
+}
+#: Programs that are in Debian packages of the same name, where a log says that they are missing.
+_PROGRAMS = re.compile(
+    r"(?:command '|directory: '|ould not find |(?<![\w./'-]))"
+    r"(make|cmake|git|pkg-config|swig|cargo|gfortran|bison|flex|patch)"
+    r"(?:' failed: No such file|'$|: (?:command )?not found| executable| for clone)",
+    re.MULTILINE,
+)
+#: What a log says, and what to write then: {0} is what the log names, {known} the recipe's base_packages;
+#: `...` goes below the package's name.
+_HINTS = (
+    (
+        r"Temporary failure in name resolution|Name or service not known|Could not resolve host|"
+        r"Network is unreachable|getaddrinfo failed|Failed to establish a new connection",
+        "the build wants the network: list what it downloads in `needs: [NAME]`, or allow "
+        "it: `network: true`",
+    ),
+    (
+        r"fatal error: (\S+\.h(?:pp)?): No such file|Dependency (?:lookup for )?(\S+) (?:with|not found)",
+        "{0} is missing: name the Debian package that has it: `base_packages: [{known}NAME-dev]`",
+    ),
+    (
+        r"Multiple top-level (?:packages|modules) discovered in a flat-layout",
+        "setuptools cannot tell what to install; let the image copy the code: "
+        "builder init --name copied --from requirements.txt && builder build copied",
+    ),
+    (
+        r"unable to detect version for",
+        'no tag of git is found: `env: {{SETUPTOOLS_SCM_PRETEND_VERSION: "1.0"}}`',
+    ),
+    (
+        r"ModuleNotFoundError: No module named '(\w+)",
+        "the build needs {0} and does not declare it: `needs: [{0}]`; if it has to be the image's own: "
+        "`no_isolation: true`",
+    ),
+    ("", "read the log; settings of the build: `env: {{NAME: VALUE}}, needs: [NAME]`"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WheelJob:
+    """One build."""
+
+    name: str
+    """The package, or what the environment file calls it, for messages."""
+    package: str
+    """The key of its settings below ``pip: {build: ...}``."""
+    tree: Path
+    """The unpacked source; it is copied."""
+    folder: str
+    """The folder of the package in ``tree``; empty: the tree itself."""
+    backend: Backend
+    requires: Sequence[str]
+    """The requirements that ``wheels`` fulfil."""
+    wheels: Sequence[Fetched]
+    """The build requirements and all that they need."""
+    settings: WheelBuild
+    python: str
+    """The image's Python."""
+    uv: Path
+    """uv for the processor of the image."""
+
+
+class NeedsMore(Exception):
+    """The backend asks for further requirements (``get_requires_for_build_wheel``)."""
+
+    def __init__(self, requirements: Sequence[str]) -> None:
+        super().__init__(", ".join(requirements))
+        self.requirements = tuple(requirements)
+
+
+@contextmanager
+def built(
+    job: WheelJob,
+    image: Image | SifImage,
+    runner: Runner,
+    settings: Settings,
+    reporter: Reporter = QUIET,
+) -> Iterator[Path]:
+    """Build a wheel; the folder that it is in exists until the end of the context.
+
+    Args:
+        job: what is built.
+        image: has Python and the packages that the build sees.
+        runner: runs the image.
+        settings: the folder for temporary files, and the epoch.
+        reporter: receives the output.
+
+    Raises:
+        NeedsMore: nothing was built.
+        WheelError: the build failed; the message has the last lines of its log.
+        RunnerError, ImageError: the container cannot be started.
+        SpaceError: the disk is full.
+    """
+    folder = str(driver.FOLDER)
+    with (
+        temporary_folder(settings.tmpdir, 0o755) as work,
+        TaskLog(settings, f"building the wheel of {job.name}", reporter, "wheel") as output,
+    ):
+        _fill(work, job)
+        options = RunOptions(
+            env=_environment(job, settings),
+            mounts=[Mount(job.uv, _UV)],
+            network="host" if job.settings.network else "none",
+            on_line=output.add,
+        )
+        command = [job.python, "-I", f"{folder}/driver.py"]
+        done = run_in_folder(runner, image, command, work, folder, options)
+        if done.returncode == driver.NEEDS_MORE:
+            raise NeedsMore(_requirements(work, job))
+        if done.returncode:
+            raise _failure(done, output, job)
+        yield _out(work, job)
+
+
+def _fill(work: Path, job: WheelJob) -> None:
+    """Write what the container reads."""
+    for name in _FOLDERS:
+        (work / name).mkdir()
+    shutil.copytree(job.tree, work / "source", symlinks=True)
+    for wheel in job.wheels:
+        shutil.copyfile(wheel.path, work / "wheels" / wheel.package.filename)
+    shutil.copyfile(driver.__file__, work / "driver.py")
+    plan = {
+        "uv": _UV,
+        "source": job.folder,
+        "no_isolation": job.settings.no_isolation,
+        "wheels": [wheel.package.filename for wheel in job.wheels],
+        "requires": list(job.requires),
+        "backend": job.backend.name,
+        "backend_path": list(job.backend.path),
+        "config_settings": dict(job.settings.config_settings),
+    }
+    (work / "plan.json").write_text(json.dumps(plan))
+
+
+def _environment(job: WheelJob, settings: Settings) -> dict[str, str]:
+    folder = driver.FOLDER
+    return {
+        "HOME": str(folder / "home"),
+        "TMPDIR": str(folder / "tmp"),
+        "LC_ALL": "C.UTF-8",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PIP_NO_INDEX": "0" if job.settings.network else "1",
+        "SOURCE_DATE_EPOCH": str(max(settings.epoch, DEFAULT_EPOCH)),  # a zip has no time before
+        **job.settings.env,
+    }
+
+
+def _requirements(work: Path, job: WheelJob) -> list[str]:
+    """Return the requirements that the backend asks for, from an untrusted file."""
+    try:
+        found = json.loads(read_foreign(work / "requires.json", MAX_REQUIREMENTS))
+        if not isinstance(found, list):
+            raise TypeError
+        for text in found:
+            check_requirement(text)
+        return found
+    except (ValueError, TypeError, RecursionError):
+        problem = (
+            "its build backend asks for requirements that are no list of texts as pip reads them"
+        )
+        raise WheelError(f"{job.name}: {problem}") from None
+
+
+def _out(work: Path, job: WheelJob) -> Path:
+    """Return the folder of the wheel. The container may have replaced it."""
+    folder = work / "out"
+    if folder.is_symlink() or not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
+        raise WheelError(f"{job.name}: its build removed the folder for the wheel")
+    return folder
+
+
+def _failure(done: Completed, output: TaskLog, job: WheelJob) -> WheelError:
+    """Return the error for a build that failed."""
+    is_environment = done.returncode == driver.NO_ENVIRONMENT
+    what = ": its build environment cannot be made" if is_environment else ""
+    return WheelError(
+        f"building the wheel of {job.name} failed (exit code {done.returncode}){what}\n"
+        f"{output.tail(TAIL)}\n  the whole log: {output.path}",
+        _hint("\n".join(output.lines[-_HINT_LINES:]), job),
+    )
+
+
+def _hint(text: str, job: WheelJob) -> str:
+    """Return the line to write after a failed build, from its log."""
+    known = job.settings.base_packages
+    place = f"pip: {{build: {{{job.package}: {{\\1}}}}}}"
+    found = " ".join(packages for packages, pattern in _LACKING.items() if re.search(pattern, text))
+    names = dict.fromkeys([*known, *found.split(), *_PROGRAMS.findall(text)])
+    if len(names) > len(known):
+        hint = f"the build lacks OS packages: `base_packages: [{', '.join(names)}]`"
+    else:
+        matches = ((re.search(pattern, text), hint) for pattern, hint in _HINTS)
+        match, hint = next((match, hint) for match, hint in matches if match)
+        named = filter(None, match.groups())
+        hint = hint.format(*named, known="".join(f"{name}, " for name in known))
+    return re.sub("`(.*?)`", place, hint)

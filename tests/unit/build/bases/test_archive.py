@@ -1,0 +1,112 @@
+"""Base images in archives."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from builder.build.bases import archive
+from builder.build.bases.resolve import resolve_base
+from builder.core.errors import ImageError
+from builder.core.model import Image
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
+from builder.formats.oci.documents import MAX_DOCUMENT
+from tests.support.base_files import write_base
+from tests.support.image_kit import image, layer, member, settings, tar_bytes
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache")
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Settings:
+    return settings(tmp_path)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Image:
+    elsewhere = Store(tmp_path / "elsewhere")
+    return image(elsewhere, layer(elsewhere, member("a", b"1" * 5000)), env={"FROM": "base"})
+
+
+def test_damaged_archives(made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
+    """Archives that are damaged or of another kind are errors that name the file."""
+    reference = write_base("docker-archive", made, tmp_path)
+    file = tmp_path / "image.tar"
+    data = file.read_bytes()
+
+    def refused(message: str) -> None:
+        with pytest.raises(ImageError, match=message) as caught:
+            resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "fresh")), root=tmp_path)
+        assert "image.tar" in caught.value.message
+        shutil.rmtree(tmp_path / "fresh", ignore_errors=True)
+
+    file.write_bytes(b"not a tar" * 100)
+    refused("not a complete archive")
+    file.write_bytes(lzma.compress(data))
+    refused("is compressed with xz")
+    file.write_bytes(data[: len(data) // 2])
+    refused("archive|damaged|has no|read")
+    one = made.layers[1].path
+    assert one is not None
+    at = data.index(one.read_bytes())
+    file.write_bytes(data[:at] + bytes(reversed(data[at : at + 200])) + data[at + 200 :])
+    refused("damaged")
+    file.write_bytes(tar_bytes([member("etc/passwd", b"x")]))
+    refused("has no manifest.json")
+
+
+def test_wrong_layer_in_docker_archive(made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
+    """A layer that does not match the diff_id of the config is an error."""
+    write_base("docker save", made, tmp_path)
+    with tarfile.open(tmp_path / "saved.tar") as tar:
+        members = [(m, tar.extractfile(m).read()) for m in tar.getmembers()]  # type: ignore[union-attr]
+    changed = [(m, tar_bytes([member("evil", b"x")]) if m.name == "1/layer.tar" else d) for m, d in members]
+    for m, d in changed:
+        m.size = len(d)
+    (tmp_path / "saved.tar").write_bytes(tar_bytes(changed))
+    with pytest.raises(ImageError, match=r"layer 1/layer.tar is sha256:\w+, its config lists"):
+        resolve_base("docker-archive:saved.tar", "amd64", Workspace(given, store), root=tmp_path)
+
+
+def _refused(file: Path, members: list[tuple[tarfile.TarInfo, bytes]], given: Settings, message: str) -> None:
+    file.write_bytes(tar_bytes(members))
+    with pytest.raises(ImageError, match=message) as caught:
+        resolve_base(f"docker-archive:{file}", "amd64", Workspace(given, Store(file.parent / "fresh")))
+    assert "\n" not in caught.value.message
+
+
+def test_hostile_archives(given: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links that lead nowhere or in a circle, large documents and many members are refused."""
+    file = tmp_path / "image.tar"
+    name = "manifest.json"
+    _refused(file, [member(name, target=name)], given, "manifest.json is not a file")
+    _refused(file, [member(name, target="b"), member("b", target=name)], given, "is not a file")
+    _refused(file, [member(name, target="../../etc/passwd")], given, "is not a file")
+    _refused(file, [member(name, kind=tarfile.LNKTYPE, target="/etc/passwd")], given, "is not a file")
+    _refused(file, [member(name, kind=tarfile.FIFOTYPE)], given, "is not a file")
+    large = member(name, b"x" * (MAX_DOCUMENT + 1))
+    _refused(file, [large], given, "manifest.json is too large: 8.4 MB, at most 8.4 MB are allowed")
+    monkeypatch.setattr(archive, "MAX_MEMBERS", 10)
+    _refused(file, [member(f"{i}", b"") for i in range(11)], given, "more than 10 members")
+
+
+def test_compressed_archives(made: Image, given: Settings, tmp_path: Path) -> None:
+    """Archives may be compressed with gzip."""
+    reference = write_base("docker-archive", made, tmp_path)
+    plain = resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "a")), root=tmp_path)
+    file = tmp_path / "image.tar"
+    file.write_bytes(gzip.compress(file.read_bytes()))
+    assert resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "b")), root=tmp_path) == plain
+    file.write_bytes(file.read_bytes()[:-200])
+    with pytest.raises(ImageError, match="archive|cannot be read"):
+        resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "c")), root=tmp_path)

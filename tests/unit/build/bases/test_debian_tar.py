@@ -1,0 +1,63 @@
+"""mmdebstrap's tar without what varies."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+import pytest
+
+from builder.build.bases.debian_tar import reproducible_tar
+from builder.core.errors import ImageError
+from tests.support.image_kit import EPOCH, member, tar_bytes
+
+
+def rewritten(*members: tuple[tarfile.TarInfo, bytes]) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
+    """The members of the result with their content, by name."""
+    data = b"".join(reproducible_tar(io.BytesIO(tar_bytes(members)), EPOCH))
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        found = {}
+        for info in tar:
+            content = tar.extractfile(info) if info.isreg() else None
+            found[info.name] = (info, content.read() if content else b"")
+        return found
+
+
+FIXED = {"etc/hostname", "etc/hosts", "etc/machine-id", "etc/resolv.conf"}
+
+
+def test_varying_files_are_dropped() -> None:
+    """Devices, logs, caches, locks and documentation are left out; copyright files and log folders stay."""
+    found = rewritten(
+        member("./"),
+        member("./dev/null", kind=tarfile.CHRTYPE),
+        member("./etc/apt/sources.list", b"deb"),
+        member("./etc/passwd", b"root"),
+        member("./etc/passwd-", b"old"),
+        member("./usr/share/doc/a/copyright", b"c"),
+        member("./usr/share/doc/a/README", b"r"),
+        member("./var/log/apt/"),
+        member("./var/log/dpkg.log", b"x"),
+        member("./var/lib/dpkg/lock", b""),
+    )
+    assert found.keys() - FIXED == {"etc/passwd", "usr/share/doc/a/copyright", "var/log/apt"}
+    assert found["etc/passwd"][1] == b"root"
+
+
+def test_times_and_host_files() -> None:
+    """No time is after the epoch, and files with the build host's settings get a fixed content."""
+    late, data = member("./bin/sh", b"#!")
+    late.mtime = EPOCH + 1000
+    found = rewritten((late, data), member("./etc/hostname", b"buildhost\n"))
+    assert found["bin/sh"][0].mtime == EPOCH
+    assert found["etc/hostname"][1] == b""
+    assert found["etc/hosts"][1].startswith(b"127.0.0.1")
+
+
+def test_hard_links() -> None:
+    """Targets of hard links lose their ``./`` too; a link to a file that is left out is an error."""
+    link = member("./bin/again", kind=tarfile.LNKTYPE, target="./bin/sh")
+    assert rewritten(member("./bin/sh", b"#!"), link)["bin/again"][0].linkname == "bin/sh"
+    link = member("./bin/again", kind=tarfile.LNKTYPE, target="./var/log/x")
+    with pytest.raises(ImageError, match="hard link to a file that Debian bases leave out"):
+        rewritten(member("./var/log/x", b"x"), link)

@@ -1,0 +1,140 @@
+"""mmdebstrap: who can run it, and its failures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.build.bases import debian_mirror, mmdebstrap
+from builder.build.bases.mmdebstrap import DebianBase, mmdebstrap_error
+from builder.build.bases.resolve import resolve_base
+from builder.core.errors import ImageError
+from builder.core.progress import QUIET
+from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
+from builder.formats.net import apt
+from tests.support.image_kit import settings
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache")
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Settings:
+    return settings(tmp_path)
+
+
+BASE = DebianBase("debian:bookworm", "bookworm", ("ca-certificates",), "amd64", sources="")
+
+
+@pytest.fixture
+def no_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        apt,
+        "apt_sources",
+        lambda suite: "Types: deb\nURIs: file:///nowhere\nSuites: bookworm\nComponents: main\n",
+    )
+    monkeypatch.setattr(debian_mirror, "mirror_state", lambda *a: None)
+
+
+@pytest.mark.parametrize(
+    ("which", "message", "hint"),
+    [
+        (("mmdebstrap",), "needs newuidmap", "apt-get install uidmap"),
+        (("mmdebstrap", "newuidmap", "newgidmap"), "no range of ids in /etc/subuid", "usermod --add-subuids"),
+    ],
+)
+@pytest.mark.usefixtures("no_mirror")
+def test_ordinary_user_who_cannot(
+    which: tuple[str, ...],
+    message: str,
+    hint: str,
+    store: Store,
+    given: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An ordinary user learns which program or range of ids is missing."""
+    monkeypatch.setattr(
+        mmdebstrap.shutil, "which", lambda name: f"/usr/bin/{name}" if name in which else None
+    )
+    monkeypatch.setattr(mmdebstrap.os, "geteuid", lambda: 987654)
+    monkeypatch.setattr(mmdebstrap, "ranges", lambda file: [])
+    with pytest.raises(ImageError, match=message) as caught:
+        resolve_base("debian:bookworm", "amd64", Workspace(given, store))
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("log", "message", "hint"),
+    [
+        (
+            "I: running\nE: Unable to locate package no-such-package\nE: setup failed",
+            "has no package no-such-package",
+            "base_packages",
+        ),
+        (
+            "E: Could not connect to 127.0.0.1:1\nE: apt-get update failed",
+            "Could not connect",
+            "does not answer",
+        ),
+        (
+            "E: unshare(CLONE_NEWUSER) failed: Operation not permitted",
+            "Operation not permitted",
+            "does not let users make namespaces",
+        ),
+        (
+            "E: something else: http://me:secret@mirror.example/debian",
+            "//mirror.example/debian",
+            "run it by hand",
+        ),
+    ],
+)
+def test_failures(log: str, message: str, hint: str) -> None:
+    """The error has mmdebstrap's message without credentials, and a hint that fits."""
+    error = mmdebstrap_error(BASE, 1, log)
+    assert message in error.message and hint in error.hint and "secret" not in str(error)
+
+
+def test_apt_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text of all files that this user may read: mmdebstrap's apt runs as another user."""
+    single, folder = tmp_path / "auth.conf", tmp_path / "auth.conf.d"
+    monkeypatch.setattr(debian_mirror, "_CREDENTIALS", (single, folder))
+    assert debian_mirror.apt_credentials() == ""
+    folder.mkdir()
+    for path, name in ((single, "one"), (folder / "b.conf", "two"), (folder / "ignored.bak", "three")):
+        path.write_text(f"machine {name} login u password p")
+        path.chmod(0o600)
+    texts = [f"machine {name} login u password p\n" for name in ("one", "two")]
+    assert debian_mirror.apt_credentials() == "".join(texts)
+    command = mmdebstrap._command(BASE, "unshare")
+    assert not any("password" in word for word in command)
+
+
+def test_foreign_processor(
+    store: Store, given: Settings, no_mirror: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A base for a processor whose programs this host cannot run is refused before a download."""
+    monkeypatch.setattr(mmdebstrap, "mmdebstrap_mode", lambda reference: "root")
+    monkeypatch.setattr(mmdebstrap, "host_architecture", lambda: "amd64")
+    monkeypatch.setattr(mmdebstrap, "is_registered", lambda architecture: False)
+    with pytest.raises(ImageError, match="the base is for arm64, this host is amd64") as caught:
+        resolve_base("debian:bookworm", "arm64", Workspace(given, store))
+    assert "apt-get install qemu-user-static binfmt-support" in caught.value.hint
+
+
+def test_messages_of_a_failure(
+    tmp_path: Path, store: Store, given: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error has what mmdebstrap wrote, although it wrote a part of a tar, too."""
+    program = tmp_path / "bin" / "mmdebstrap"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho half\necho 'E: Unable to locate package nope' >&2\nexit 25\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(mmdebstrap, "mmdebstrap_mode", lambda reference: "root")
+    with pytest.raises(ImageError, match="has no package nope"):
+        mmdebstrap.make_debian_base(BASE, Workspace(given, store, QUIET))

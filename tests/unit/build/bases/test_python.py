@@ -1,0 +1,131 @@
+"""Which Python is found in the files of a base image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.build.bases import python as module
+from builder.build.bases.python import base_python, find_python
+from builder.build.fetch.venv import BasePython
+from builder.core.errors import ConfigError, ImageError
+from builder.core.model import LockedBase
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
+from tests.support.image_kit import base, layer, member, recipe, settings
+
+DPKG = b"""Package: python3
+Version: 3.11.2-1+b1
+
+Package: python3.11-minimal
+Status: install ok installed
+Architecture: amd64
+Version: 3.11.2-6+deb12u6
+
+Package: zlib1g
+Version: 1:1.2.13
+"""
+HEADER = b'/* Values */\n#define PY_MAJOR_VERSION 3\n#define PY_VERSION      "3.12.7+"\n'
+
+
+def files(*names: str, **texts: bytes) -> list[Any]:
+    """Members of a layer: ``NAME -> TARGET`` is a symlink."""
+    made = []
+    for name in names:
+        path, _, target = name.partition(" -> ")
+        made.append(member(path, target=target) if target else member(path, b"elf", mode=0o755))
+    return [*made, *(member(path, data) for path, data in texts.items())]
+
+
+DEBIAN = files(
+    "bin -> usr/bin",
+    "usr/bin/python3 -> python3.11",
+    "usr/bin/python3.11",
+    **{"var/lib/dpkg/status": DPKG},
+)
+OWN = files(
+    "usr/local/bin/python -> python3",
+    "usr/local/bin/python3 -> python3.12",
+    "usr/local/bin/python3.12",
+    **{"usr/local/include/python3.12/patchlevel.h": HEADER},
+)
+CONDA = files(
+    "opt/conda/bin/python -> python3.10",
+    "opt/conda/bin/python3.10",
+    "opt/conda/conda-meta/python-3.10.14-h_0.json",
+)
+
+REMOVED = files("usr/local/bin/.wh.python3.12")
+
+
+def venv(system: str) -> list[Any]:
+    text = f"home = /usr/bin\ninclude-system-site-packages = {system}\n".encode()
+    return files(
+        "opt/venv/bin/python3 -> python",
+        "opt/venv/bin/python -> /etc/alternatives/python",
+        "etc/alternatives/python -> ../../bin/python3",
+        **{"opt/venv/pyvenv.cfg": text},
+    )
+
+
+SITE = "/opt/venv/lib/python3.11/site-packages"
+
+
+@pytest.mark.parametrize(
+    ("layers", "path", "expected"),
+    [
+        ([DEBIAN], "", BasePython("/usr/bin/python3.11", "3.11.2", True)),
+        ([DEBIAN], "/bin", BasePython("/usr/bin/python3.11", "3.11.2", True)),
+        ([DEBIAN[:-1]], "", BasePython("/usr/bin/python3.11", "3.11", True)),
+        ([DEBIAN, OWN], "", BasePython("/usr/local/bin/python3.12", "3.12.7", True)),
+        ([DEBIAN, OWN], "/usr/bin", BasePython("/usr/bin/python3.11", "3.11.2", True)),
+        ([CONDA, DEBIAN], "/sbin", BasePython("/opt/conda/bin/python3.10", "3.10.14", True)),
+        ([DEBIAN, venv("true")], "/opt/venv/bin", BasePython("/usr/bin/python3.11", "3.11.2", True, SITE)),
+        ([DEBIAN, venv("false")], "/opt/venv/bin", BasePython("/usr/bin/python3.11", "3.11.2", False, SITE)),
+        ([OWN, REMOVED, DEBIAN], "", BasePython("/usr/bin/python3.11", "3.11.2", True)),
+        ([files("usr/bin/python3 -> python3", "usr/bin/python2.7")], "", None),
+        ([files("usr/bin/python3 -> python3.11", "usr/bin/python3.11/lost")], "", None),
+    ],
+    ids=[
+        "Debian", "linked folder", "no patch level", "PATH", "other PATH", "conda", "open environment",
+        "environment", "removed", "loop", "folder",
+    ],
+)  # fmt: skip
+def test_found(tmp_path: Path, layers: list[Any], path: str, expected: BasePython | None) -> None:
+    store = Store(tmp_path / "cache")
+    made = base(*(layer(store, *members) for members in layers), env=[f"PATH={path}"] if path else [])
+    assert find_python(made, store) == expected
+
+
+def test_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of a base are read once. ``base`` sees none of its packages."""
+    given, store = settings(tmp_path), Store(tmp_path / "cache")
+    opened = []
+
+    def open_base(*args: Any, **more: Any) -> Any:
+        opened.append(args)
+        return base(layer(store, *DEBIAN))
+
+    monkeypatch.setattr(module, "open_recipe_base", open_base)
+    locked = LockedBase("debian:bookworm", "sha256:" + "b" * 64)
+    assert base_python(locked, recipe(python="base"), Workspace(given, store)) == BasePython(
+        "/usr/bin/python3.11", "3.11.2"
+    )
+    seeing = base_python(locked, recipe(python="base-with-packages"), Workspace(given, store))
+    assert seeing.sees_packages and len(opened) == 1
+
+
+def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, store = settings(tmp_path), Store(tmp_path / "cache")
+    source = tmp_path / "recipes" / "tiny.yaml"
+    source.parent.mkdir()
+    source.write_text("base: debian:bookworm\npython: base\n")
+    bases = iter([base(layer(store, *files("usr/bin/sh"))), base(layer(store, *CONDA))])
+    monkeypatch.setattr(module, "open_recipe_base", lambda *_, **__: next(bases))
+    with pytest.raises(ImageError, match=r"tiny.yaml:2: python: the base debian:bookworm has no Python 3"):
+        base_python(LockedBase("x", "sha256:1"), recipe(tmp_path, python="base"), Workspace(given, store))
+    own = recipe(tmp_path, python="base", conda={"prefix": "/opt/conda"})
+    with pytest.raises(ConfigError, match=r"/opt/conda hides /opt/conda/bin/python3.10 of the base"):
+        base_python(LockedBase("x", "sha256:2"), own, Workspace(given, store))

@@ -1,0 +1,92 @@
+"""What every engine does first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builder.build.bases.image import BaseImage
+from builder.build.engines import prepare
+from builder.build.engines.base import BuildRequest
+from builder.build.engines.prepare import open_locked_base
+from builder.build.steps import apt_install, apt_solve
+from builder.build.steps.apt_install import OsInstall
+from builder.core.errors import LockError
+from builder.core.model import Layer, LockedBase, LockRecord, OsPackage
+from builder.core.stages import BuildOptions
+from builder.core.store.blobs import Store
+from builder.lock.config.recipe import Recipe
+from tests.support import image_kit
+from tests.support.engines import HASH, request
+
+HELLO = OsPackage("hello", "2.10-3", "amd64", "http://deb.debian.org/debian/pool/h/hello.deb", HASH, 5)
+
+
+def test_base_of_a_foreign_lock(tmp_path: Path) -> None:
+    """A lock that was named on the command line does not replace the recipe's base."""
+    made = request(tmp_path)
+    evil = replace(made.lock, base=LockedBase("docker://host.example/evil:1", f"sha256:{HASH}"))
+    with pytest.raises(LockError, match=r"pins the base docker://host\.example/evil:1, and .*t\.yaml names"):
+        open_locked_base(replace(made, lock=evil))
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Opens a made-up base; collects whether its layers were asked for."""
+    calls: list[bool] = []
+
+    def open_base(*_: object, download: bool, **__: object) -> BaseImage:
+        calls.append(download)
+        return image_kit.base(reference="docker://host.example/os:1")
+
+    monkeypatch.setattr(prepare, "open_recipe_base", open_base)
+    return calls
+
+
+def os_request(tmp_path: Path, packages: tuple[OsPackage, ...]) -> BuildRequest:
+    made = request(tmp_path, base="docker://host.example/os:1", base_packages=["hello"])
+    base = LockedBase("docker://host.example/os:1", f"sha256:{HASH}")
+    return replace(made, lock=replace(made.lock, base=base, record=LockRecord(os_packages=packages)))
+
+
+def test_os_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[bool]) -> None:
+    """The OS packages are the base's topmost layer; the base is downloaded only to make it."""
+    store = Store(tmp_path / "cache")
+    layer = image_kit.layer(store, image_kit.member("usr/bin/hello", b"x"))
+    made: list[OsInstall] = []
+
+    def os_layer(install: OsInstall, *_: object) -> Layer:
+        made.append(install)
+        return layer
+
+    monkeypatch.setattr(apt_install, "recorded_layer", lambda *_: None)
+    monkeypatch.setattr(apt_install, "os_layer", os_layer)
+    wanted = replace(os_request(tmp_path, (HELLO,)), options=BuildOptions(download_base=False))
+    assert open_locked_base(wanted).layers[-1] == layer
+    assert opened == [False, True] and made[0].packages == (HELLO,)
+
+    monkeypatch.setattr(apt_install, "recorded_layer", lambda *_: layer)
+    assert open_locked_base(wanted).added == (layer,)
+    assert opened == [False, True, False] and len(made) == 1
+
+
+def test_packages_of_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[bool]) -> None:
+    """The build of a wheel adds a layer to the target's own base, also to one that builder makes."""
+    layer = image_kit.layer(Store(tmp_path / "cache"), image_kit.member("usr/bin/gcc", b"x"))
+    asked: list[tuple[str, ...]] = []
+
+    def solve(recipe: Recipe, *rest: object) -> tuple[OsPackage, ...]:
+        asked.append((*recipe.base_packages, *map(str, rest[2:])))
+        return (HELLO,)
+
+    monkeypatch.setattr(apt_solve, "solve_os_packages", solve)
+    monkeypatch.setattr(apt_install, "recorded_layer", lambda *_: layer)
+    for base, packages in (("debian:bookworm", ["gcc"]), ("docker://host.example/os:1", ["hello", "gcc"])):
+        values = {"base_packages": ["hello"], "pip": {"build": {"demo": {"base_packages": ["gcc"]}}}}
+        made = request(tmp_path, base=base, **values)
+        lock = replace(made.lock, base=LockedBase(base, f"sha256:{HASH}"), record=LockRecord())
+        assert open_locked_base(replace(made, lock=lock, wheel_of="demo")).layers[-1] == layer
+        assert asked.pop() == (*packages, "pip", "build", "demo", "base_packages")
+    assert opened == [True, True]
