@@ -3,7 +3,7 @@
     python -m benchmarks.bench_verdict           # prints the table, as Markdown
 
 Reports are random, the comparison is the real one. Noise between the runs of one image is what others have
-published (builder/smoke/limits.py); a model adds what a session of runs shares: runs that follow each other
+published (builder/deliver/smoke/limits.py); a model adds what a session of runs shares: runs that follow each other
 have the same clock mode, placement and neighbours with a probability of :data:`STAYS`. No GPU is needed;
 seeds are fixed; two cores need about a minute. The table is in docs/smoke.md.
 """
@@ -19,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from builder.smoke.ab import MIN_ROUNDS, ROUND, Ab, compare_rounds
+from builder.deliver.smoke.ab import MIN_ROUNDS, ROUND, Ab, compare_rounds
 
 COMPARISONS = 600
 #: Exit code 11 for at most this fraction of comparisons of one image with itself.

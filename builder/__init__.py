@@ -18,41 +18,41 @@ if TYPE_CHECKING:
     from builder.core.settings import Settings as Settings
     from builder.core.stages import BuildOptions as BuildOptions
     from builder.core.stages import LockOptions as LockOptions
-    from builder.doctor import Finding as Finding
-    from builder.doctor import examine_host as examine_host
-    from builder.launch.images import TargetImages as TargetImages
-    from builder.launch.smoke import SmokeOutcome as SmokeOutcome
-    from builder.launch.smoke import SmokeRequest as SmokeRequest
-    from builder.launch.smoke import smoke_target as smoke_target
+    from builder.deliver.doctor import Finding as Finding
+    from builder.deliver.doctor import examine_host as examine_host
+    from builder.deliver.launch.images import TargetImages as TargetImages
+    from builder.deliver.launch.smoke import SmokeOutcome as SmokeOutcome
+    from builder.deliver.launch.smoke import SmokeRequest as SmokeRequest
+    from builder.deliver.launch.smoke import smoke_target as smoke_target
+    from builder.deliver.project import Project as Project
+    from builder.deliver.publishing.publish import Published as Published
+    from builder.deliver.publishing.publish import PublishOptions as PublishOptions
+    from builder.deliver.publishing.publish import publish as publish
+    from builder.deliver.smoke.options import SmokeOptions as SmokeOptions
+    from builder.deliver.smoke.run import SmokeReport as SmokeReport
     from builder.lock.config.recipe import Recipe as Recipe
-    from builder.project import Project as Project
-    from builder.publishing.publish import Published as Published
-    from builder.publishing.publish import PublishOptions as PublishOptions
-    from builder.publishing.publish import publish as publish
-    from builder.smoke.options import SmokeOptions as SmokeOptions
-    from builder.smoke.run import SmokeReport as SmokeReport
 
 #: The module that defines each public name.
 _MODULES = {
     "BuildOptions": "builder.core.stages",
     "BuildResult": "builder.build.engines.base",
     "BuilderError": "builder.core.errors",
-    "Finding": "builder.doctor",
+    "Finding": "builder.deliver.doctor",
     "Lock": "builder.core.model",
     "LockOptions": "builder.core.stages",
-    "Project": "builder.project",
-    "PublishOptions": "builder.publishing.publish",
-    "Published": "builder.publishing.publish",
+    "Project": "builder.deliver.project",
+    "PublishOptions": "builder.deliver.publishing.publish",
+    "Published": "builder.deliver.publishing.publish",
     "Recipe": "builder.lock.config.recipe",
     "Settings": "builder.core.settings",
-    "SmokeOptions": "builder.smoke.options",
-    "SmokeReport": "builder.smoke.run",
-    "SmokeRequest": "builder.launch.smoke",
-    "SmokeOutcome": "builder.launch.smoke",
-    "TargetImages": "builder.launch.images",
-    "examine_host": "builder.doctor",
-    "publish": "builder.publishing.publish",
-    "smoke_target": "builder.launch.smoke",
+    "SmokeOptions": "builder.deliver.smoke.options",
+    "SmokeReport": "builder.deliver.smoke.run",
+    "SmokeRequest": "builder.deliver.launch.smoke",
+    "SmokeOutcome": "builder.deliver.launch.smoke",
+    "TargetImages": "builder.deliver.launch.images",
+    "examine_host": "builder.deliver.doctor",
+    "publish": "builder.deliver.publishing.publish",
+    "smoke_target": "builder.deliver.launch.smoke",
 }
 
 __all__ = [*_MODULES, "__version__"]

@@ -32,9 +32,9 @@ from builder.core.text import human_bytes
 if TYPE_CHECKING:
     from builder.build.engines.base import BuildResult
     from builder.core.model import Image, Lock
+    from builder.deliver.project import Project
+    from builder.deliver.smoke.options import SlurmOptions
     from builder.lock.config.recipe import Recipe
-    from builder.project import Project
-    from builder.smoke.options import SlurmOptions
 
 #: How many file conflicts are listed.
 _SHOWN_CONFLICTS = 5
@@ -218,9 +218,9 @@ def _reusing(context: Context, recipe: Recipe, image: str) -> Project:
     project = context.project
     if not (image or recipe.registry.reuse or has_policy(recipe.root)):
         return project
-    from builder.publishing.destination import destination_text
-    from builder.publishing.reuse import reusing
-    from builder.publishing.verify import Trust
+    from builder.deliver.publishing.destination import destination_text
+    from builder.deliver.publishing.reuse import reusing
+    from builder.deliver.publishing.verify import Trust
 
     where = destination_text(recipe) if recipe.registry.host else ""
     work = reusing(project.work, recipe, where, Trust.find(recipe.root), image)
@@ -265,7 +265,7 @@ def print_build(context: Context, result: BuildResult, path: Path) -> dict[str, 
         f"  {path if result.sif else f'oci:{path}:{name}'}"
     )
     if result.recipe.site.runtime.started_by_srun and result.image:
-        from builder.site.images import image_reference
+        from builder.deliver.site.images import image_reference
 
         file = image_reference(result.recipe)
         convert = f'builder convert oci:{path}:{name} "{file}"'
@@ -276,8 +276,8 @@ def print_build(context: Context, result: BuildResult, path: Path) -> dict[str, 
 
 def print_build_notes(context: Context, result: BuildResult) -> None:
     """Print the notes of a build, and warnings about libraries, conflicts and jobs."""
-    from builder.site.lockchecks import job_warnings
-    from builder.site.request import JobRequest
+    from builder.deliver.site.lockchecks import job_warnings
+    from builder.deliver.site.request import JobRequest
 
     for note in result.notes:
         context.output.note(note)
@@ -369,7 +369,7 @@ def _job_script(context: Context, recipe: Recipe, options: Command) -> str:
     It locks and downloads on this host, because compute nodes may have no network.
     """
     from builder.build.engines.prepare import download_inputs
-    from builder.site.build_jobs import build_script
+    from builder.deliver.site.build_jobs import build_script
 
     asked = options.job
     assert asked is not None

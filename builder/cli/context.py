@@ -16,8 +16,8 @@ from builder.core.errors import BuilderError, ConfigError
 from builder.core.settings import Settings
 
 if TYPE_CHECKING:
+    from builder.deliver.project import Project
     from builder.lock.config.recipe import Recipe
-    from builder.project import Project
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class Context:
         Raises:
             ConfigError: there is no ``recipes/``, or an option has a wrong value.
         """
-        from builder.project import Project
+        from builder.deliver.project import Project
 
         return Project.find(self.start, self.settings, self.output)
 
@@ -149,7 +149,7 @@ pass_context = click.make_pass_decorator(Context)
 
 def completed_root(ctx: click.Context) -> Path | None:
     """Return the project folder of a command line that a shell completes, if there is one."""
-    from builder.project import Project
+    from builder.deliver.project import Project
 
     start = Path(ctx.find_root().params.get("project") or ".")
     try:

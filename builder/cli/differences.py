@@ -12,10 +12,10 @@ from builder.core.errors import LockError
 from builder.core.model import Lock
 from builder.core.text import Table, human_bytes
 from builder.core.workspace import Workspace
+from builder.deliver.publishing.published import PublishedImage, open_published, published_reference
+from builder.deliver.publishing.release_changes import ReleaseChanges, compare_published
 from builder.lock.changes import LockChanges, compare_locks
 from builder.lock.file import read_lock
-from builder.publishing.published import PublishedImage, open_published, published_reference
-from builder.publishing.release_changes import ReleaseChanges, compare_published
 
 #: Layers that are listed, the largest ones.
 _LAYERS = 15

@@ -19,7 +19,7 @@ def doctor(context: Context) -> None:
     Each container runner is tried with a tiny container, and nothing is left on the host. The exit
     code is 1 if something has to be fixed ("bad"); "missing" and "broken" parts are optional.
     """
-    from builder.doctor import examine_host
+    from builder.deliver.doctor import examine_host
 
     with working(context.output, "examining this host"):
         findings = examine_host(context.settings)

@@ -24,8 +24,8 @@ from builder.core.settings import Settings
 from builder.core.text import human_bytes
 
 if TYPE_CHECKING:
+    from builder.deliver.publishing.publish import PublishOptions
     from builder.lock.config.recipe import Recipe
-    from builder.publishing.publish import PublishOptions
 
 #: Options even when no recipe declares these groups yet; the error then explains how to declare one.
 USUAL_GROUPS = ("ml", "gui")
@@ -58,7 +58,7 @@ def command(root: Path) -> click.Command:
     names = declared_groups(root)
 
     def publish(yes: bool, sign: Path | None, **values: Any) -> None:
-        from builder.publishing.publish import PublishOptions
+        from builder.deliver.publishing.publish import PublishOptions
 
         job = take_job_options(values)  # the others are groups, and fields of PublishOptions
         groups = [name for name in names if values.pop(_parameter(name))]
@@ -83,7 +83,7 @@ def _parameter(group: str) -> str:
 
 def _publish_groups(root: Path, groups: list[str], options: PublishOptions, *, yes: bool) -> None:
     """Publish the targets of groups; ask before each stage, unless ``yes``."""
-    from builder.publishing.publish import refuse_shared_tags
+    from builder.deliver.publishing.publish import refuse_shared_tags
 
     output = Output()
     click.get_current_context().call_on_close(output.close)  # before an error is printed

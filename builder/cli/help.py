@@ -65,8 +65,8 @@ def _help_of(context: click.Context, path: tuple[str, ...]) -> str:
 
 def schema_text(kind: str) -> str:
     """Return a JSON schema as text, as in docs/schemas/."""
+    from builder.deliver.smoke.schema import report_schema
     from builder.lock.config.schema import recipe_schema, site_schema
-    from builder.smoke.schema import report_schema
 
     schemas: Mapping[str, Callable[[], object]] = {
         "recipe": recipe_schema,

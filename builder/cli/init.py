@@ -157,8 +157,8 @@ def _next_commands(context: Context, root: Path, written: Written, site: Site) -
 
     A site whose jobs run a file gets it by a pull.
     """
+    from builder.deliver.site.shell import command_line
     from builder.lock.config.recipe import recipe_files
-    from builder.site.shell import command_line
 
     draft = written.draft
     elsewhere = ["--project", str(context.start)] if context.start.absolute() != Path.cwd() else []

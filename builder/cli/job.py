@@ -96,11 +96,11 @@ def job(
         builder job lumi-g --nodes 2 --account project_465000000 --output train.sh -- python train.py
         builder job alliance-fir --account def-me --data set.tar --chain 7 --submit -- python train.py
     """
-    from builder.launch.images import TargetImages
-    from builder.launch.jobs import interactive_job, job_script
-    from builder.site.arguments import parse_env
-    from builder.site.request import JobRequest
-    from builder.site.slurm import read_slurm
+    from builder.deliver.launch.images import TargetImages
+    from builder.deliver.launch.jobs import interactive_job, job_script
+    from builder.deliver.site.arguments import parse_env
+    from builder.deliver.site.request import JobRequest
+    from builder.deliver.site.slurm import read_slurm
 
     recipe, command = context.recipe_and_command(words)
     # The options' names are those of the request's fields, and click has validated their types.
@@ -126,7 +126,7 @@ def _write(
     context: Context, recipe: Recipe, script: str, file: Path | None, *, submit: bool
 ) -> None:
     """Write the script into a file, submit it, or print it."""
-    from builder.site.scheduler import submit as submit_script
+    from builder.deliver.site.scheduler import submit as submit_script
 
     if file is not None:
         _save(script, file)

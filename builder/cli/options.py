@@ -56,7 +56,7 @@ def _annotation(name: str) -> Decorator:
     return click.option(f"--{name}", envvar=variable, help=f"Annotation {key}.")
 
 
-#: Adds ``--reuse``, see :mod:`builder.publishing.reuse`.
+#: Adds ``--reuse``, see :mod:`builder.deliver.publishing.reuse`.
 reuse_option = click.option(
     "--reuse",
     default="",

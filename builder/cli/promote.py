@@ -15,9 +15,9 @@ from builder.cli.signing import sign_option, signing_key
 
 if TYPE_CHECKING:
     from builder.core.progress import Reporter
+    from builder.deliver.publishing.destination import PublishDestination
+    from builder.deliver.publishing.promote import ReleaseOptions, TagMoves
     from builder.lock.config.recipe import Recipe
-    from builder.publishing.destination import PublishDestination
-    from builder.publishing.promote import ReleaseOptions, TagMoves
 
     Plan = Callable[[Recipe, PublishDestination, ReleaseOptions, Reporter], TagMoves]
 
@@ -59,7 +59,7 @@ def promote(context: Context, /, target: str | None, **values: Any) -> None:
     The candidate is what `builder publish TARGET --only candidate` published. Its attached smoke
     report must say that it passed.
     """
-    from builder.publishing.promote import plan_promotion
+    from builder.deliver.publishing.promote import plan_promotion
 
     _move(context, target, plan_promotion, **values)
 
@@ -79,7 +79,7 @@ def rollback(context: Context, /, target: str | None, **values: Any) -> None:
 
     That is in the release record, which is attached to the image in the registry.
     """
-    from builder.publishing.promote import plan_rollback
+    from builder.deliver.publishing.promote import plan_rollback
 
     _move(context, target, plan_rollback, **values)
 
@@ -95,8 +95,8 @@ def _move(
     **values: Any,
 ) -> None:
     """Plan the moves, show them, ask, and execute them; ``values`` are fields of the options."""
-    from builder.publishing.destination import destination_text, open_destination
-    from builder.publishing.promote import ReleaseOptions
+    from builder.deliver.publishing.destination import destination_text, open_destination
+    from builder.deliver.publishing.promote import ReleaseOptions
 
     options = ReleaseOptions(key=signing_key(values.pop("sign")), **values)
     recipe = context.project.one_recipe(target)

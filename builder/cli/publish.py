@@ -22,8 +22,8 @@ from builder.core.text import human_bytes
 
 if TYPE_CHECKING:
     from builder.build.engines.base import BuildResult
+    from builder.deliver.publishing.publish import Published, PublishOptions
     from builder.lock.config.recipe import Recipe
-    from builder.publishing.publish import Published, PublishOptions
 
 #: The fields of a PushReport that ``--json`` prints.
 _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "seconds")
@@ -92,8 +92,8 @@ def publish(
     Without TARGET it publishes the only target of the project.
     With --on slurm the image is pushed first, and a job tests it by its digest.
     """
-    from builder.publishing.publish import PublishOptions, refuse_shared_tags
-    from builder.smoke.options import SmokeOptions
+    from builder.deliver.publishing.publish import PublishOptions, refuse_shared_tags
+    from builder.deliver.smoke.options import SmokeOptions
 
     job = take_job_options(values, runner=runner)  # the others are fields of PublishOptions
     if only and no_tags:
@@ -135,8 +135,8 @@ def publish_one(
         agreed: asks the user before anything is pushed; if it returns False, the build stays on
             this machine.
     """
-    from builder.publishing.publish import build_to_publish
-    from builder.publishing.publish import publish as publish_image
+    from builder.deliver.publishing.publish import build_to_publish
+    from builder.deliver.publishing.publish import publish as publish_image
 
     result = build_to_publish(context.project, recipe, options)
     print_build_notes(context, result)
@@ -162,7 +162,7 @@ def _note_tags(context: Context, done: Published, options: PublishOptions) -> No
 
 def _not_published(context: Context, result: BuildResult) -> dict[str, Any]:
     """Put the build into ``dist/``, and print where."""
-    from builder.publishing.testers import Release
+    from builder.deliver.publishing.testers import Release
 
     name = result.recipe.name
     place = context.project.place(Release(result).with_base(context.project).result)
@@ -173,7 +173,14 @@ def _not_published(context: Context, result: BuildResult) -> dict[str, Any]:
 
 def _lines(done: Published) -> list[str]:
     """Return the report of one target, for people."""
-    from builder.publishing.release import COMPILER, LAYERS, LOCK, PROVENANCE, SBOM, SMOKE_REPORT
+    from builder.deliver.publishing.release import (
+        COMPILER,
+        LAYERS,
+        LOCK,
+        PROVENANCE,
+        SBOM,
+        SMOKE_REPORT,
+    )
 
     verb = "would be" if done.dry_run else "is"
     lines = [f"{done.target} {verb} {done.reference}@{done.digest}"]
@@ -203,7 +210,7 @@ def _lines(done: Published) -> list[str]:
 
 def _rollback(done: Published) -> list[str]:
     """Return the digests that the tags named before, and the command that undoes the moves."""
-    from builder.publishing.tags import CANDIDATE
+    from builder.deliver.publishing.tags import CANDIDATE
 
     lines = []
     for tag, digest in done.before.items():

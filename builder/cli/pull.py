@@ -14,7 +14,7 @@ from builder.cli.slurmoptions import ACCOUNT_VARIABLES
 from builder.core.workspace import Workspace
 
 if TYPE_CHECKING:
-    from builder.publishing.engines import EngineName
+    from builder.deliver.publishing.engines import EngineName
 
 
 @click.command()
@@ -67,9 +67,9 @@ def pull(
         builder pull ghcr.io/me/mine:latest
         builder run ghcr.io/me/mine:latest -- python train.py
     """
-    from builder.launch.pulling import PullRequest, pull_named, pull_target
+    from builder.deliver.launch.pulling import PullRequest, pull_named, pull_target
+    from builder.deliver.publishing.pull import is_reference
     from builder.lock.config.policy import POLICY_FILE, has_policy
-    from builder.publishing.pull import is_reference
 
     out = context.output
     if target and is_reference(target):

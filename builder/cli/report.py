@@ -14,7 +14,7 @@ from builder.cli.options import FILE
 from builder.core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from builder.project import Project
+    from builder.deliver.project import Project
 
 
 @click.command()
@@ -42,8 +42,8 @@ def report(
         _share(context, names, share)
         return
     from builder.core.store.files import write_output
-    from builder.smoke.page import render, view
-    from builder.smoke.reports import read_folder
+    from builder.deliver.smoke.page import render, view
+    from builder.deliver.smoke.reports import read_folder
 
     folder = context.project.reports
     found = {name: read_folder(folder / name) for name in _targets(context.project, names)}
@@ -74,8 +74,8 @@ def _share(context: Context, names: Sequence[str], path: Path) -> None:
         ReportError: there is no such report, or it cannot be read.
     """
     from builder.core.store.files import write_output
-    from builder.smoke.reports import find_reports
-    from builder.smoke.share import contents, share, to_bytes
+    from builder.deliver.smoke.reports import find_reports
+    from builder.deliver.smoke.share import contents, share, to_bytes
 
     _require_folder("--share", path)
     if len(names) == 1 and ("/" in names[0] or names[0].endswith(".json")):

@@ -18,9 +18,9 @@ from builder.cli.options import container_options, flag, refuse
 from builder.core.workspace import Workspace
 
 if TYPE_CHECKING:
-    from builder.launch.images import TargetImages
+    from builder.deliver.launch.images import TargetImages
+    from builder.deliver.site.containers import ContainerRequest
     from builder.lock.config.recipe import Recipe
-    from builder.site.containers import ContainerRequest
 
 
 @click.command(cls=WordsCommand)
@@ -74,11 +74,11 @@ def run(
         builder run ghcr.io/me/mine:latest -- python train.py
         builder run perlmutter --print -- python -u /app/ml/train_model.py
     """
-    from builder.launch.here import run_reference, run_target
-    from builder.launch.images import TargetImages, named_image
-    from builder.site.arguments import parse_bind, parse_env
-    from builder.site.containers import ContainerRequest
-    from builder.site.shell import from_user
+    from builder.deliver.launch.here import run_reference, run_target
+    from builder.deliver.launch.images import TargetImages, named_image
+    from builder.deliver.site.arguments import parse_bind, parse_env
+    from builder.deliver.site.containers import ContainerRequest
+    from builder.deliver.site.shell import from_user
 
     reference, recipe, command = _image_and_command(context, words)
     if recipe is None:
@@ -111,7 +111,7 @@ def _image_and_command(
     context: Context, words: Words
 ) -> tuple[str, Recipe | None, tuple[str, ...]]:
     """Return an image's name or the target's recipe, and the command."""
-    from builder.publishing.pull import is_reference
+    from builder.deliver.publishing.pull import is_reference
 
     if words.before and is_reference(words.before[0]):
         return words.before[0], None, (*words.before[1:], *words.after)
@@ -120,7 +120,7 @@ def _image_and_command(
 
 def _print(context: Context, images: TargetImages, request: ContainerRequest, name: str) -> None:
     """Print the command line: for a shell on the site, where the folder is another one."""
-    from builder.launch.here import printed_command
+    from builder.deliver.launch.here import printed_command
 
     printed = printed_command(images, request, name)
     context.output.result(printed)

@@ -13,7 +13,7 @@ from builder.cli.options import FILE
 from builder.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from builder.publishing.keys import SigningKey
+    from builder.deliver.publishing.keys import SigningKey
 
 #: The environment variable with the name of the file that holds the key's password.
 _FILE_VARIABLE = "BUILDER_SIGN_PASSWORD_FILE"
@@ -37,7 +37,7 @@ def signing_key(sign: Path | None) -> SigningKey | None:
     """
     if sign is None:
         return None
-    from builder.publishing.keys import SigningKey, read_secret
+    from builder.deliver.publishing.keys import SigningKey, read_secret
 
     def password() -> bytes:
         if file := os.environ.get(_FILE_VARIABLE):

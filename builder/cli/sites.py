@@ -110,7 +110,7 @@ def sites_show(context: Context, name: str) -> None:
 @with_context
 def sites_new(context: Context, name: str, runtime: RuntimeKind, gpu: GpuVendor) -> None:
     """Write a commented site file, sites/NAME.yaml."""
-    from builder.site.newsite import new_site
+    from builder.deliver.site.newsite import new_site
 
     root = context.root or context.start.absolute()
     path = new_site(root, name, runtime, gpu)

@@ -10,11 +10,11 @@ import click
 from builder.cli.options import COUNT, choice, decorated, refuse, text_option
 
 if TYPE_CHECKING:
-    from builder.smoke.options import SlurmOptions
+    from builder.deliver.smoke.options import SlurmOptions
 
 #: Where the account comes from without ``--account``: sbatch reads the first variable, srun the second.
 ACCOUNT_VARIABLES = ("SBATCH_ACCOUNT", "SLURM_ACCOUNT")
-#: Adds ``--slurm`` alone; :func:`builder.site.slurm.read_slurm` reads its values.
+#: Adds ``--slurm`` alone; :func:`builder.deliver.site.slurm.read_slurm` reads its values.
 raw_slurm_option = click.option(
     "--slurm",
     multiple=True,
@@ -65,8 +65,8 @@ def take_job_options(
     reason = "the site's recipe names the runtime"
     about = f"{{}} cannot be combined with --on slurm: {reason}"
     refuse({"--runner": runner}, about, "leave out one of them")
-    from builder.site.slurm import read_slurm
-    from builder.smoke.options import SlurmOptions
+    from builder.deliver.site.slurm import read_slurm
+    from builder.deliver.smoke.options import SlurmOptions
 
     account = account or next(filter(None, map(os.environ.get, ACCOUNT_VARIABLES)), "")
     more = read_slurm(raw)

@@ -14,9 +14,9 @@ from builder.cli.slurmoptions import job_options, take_job_options
 from builder.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from builder.launch.smoke import SmokeOutcome, SmokeRequest
+    from builder.deliver.launch.smoke import SmokeOutcome, SmokeRequest
+    from builder.deliver.smoke.run import SmokeReport
     from builder.lock.config.recipe import Recipe
-    from builder.smoke.run import SmokeReport
 
 
 @click.command()
@@ -87,8 +87,8 @@ def smoke(
         builder smoke lumi-g --on slurm --nodes 2 --account project_465000000
         builder smoke cpu --ab 26.10 build
     """
-    from builder.launch.smoke import SmokeRequest, smoke_target
-    from builder.smoke.options import SmokeOptions
+    from builder.deliver.launch.smoke import SmokeRequest, smoke_target
+    from builder.deliver.smoke.options import SmokeOptions
 
     options = SmokeOptions(runner=runner, timeout_s=timeout_s, devices=devices, all_gpus=all_gpus)
     slurm = take_job_options(job_values, runner=runner, image=image)
@@ -109,7 +109,7 @@ def _print(
     context: Context, recipe: Recipe, test: SmokeOutcome, compare: str, *, everything: bool
 ) -> None:
     """Print the result, and end the command with its exit code."""
-    from builder.smoke.table import render, render_changes
+    from builder.deliver.smoke.table import render, render_changes
 
     run, comparison = test.run, test.comparison
     context.output.table(render(run, everything=everything))
@@ -133,7 +133,7 @@ def _print(
 
 def _print_untested(context: Context, run: SmokeReport) -> None:
     """Print that the recipe does not test the image, and the reason."""
-    from builder.smoke.grade import MEANINGS
+    from builder.deliver.smoke.grade import MEANINGS
 
     name, reason = run.report["image"]["target"], run.report["test"]["none"]
     context.output.note(f"{name} is not smoke-tested: {reason}")
@@ -156,8 +156,8 @@ def _compare(
     Raises:
         UsageError: the options contradict each other.
     """
-    from builder.launch.pair import compare_pair
-    from builder.smoke.table import render, render_ab
+    from builder.deliver.launch.pair import compare_pair
+    from builder.deliver.smoke.table import render, render_ab
 
     if pair is None:
         raise UsageError("--rounds requires --ab", "add --ab OLD NEW")

@@ -16,8 +16,8 @@ from builder.core.workspace import Workspace
 
 if TYPE_CHECKING:
     from builder.core.model import Image
-    from builder.publishing.rebuild import Rebuilt
-    from builder.publishing.verify import Trust, Verification
+    from builder.deliver.publishing.rebuild import Rebuilt
+    from builder.deliver.publishing.verify import Trust, Verification
 
 
 @click.command()
@@ -38,11 +38,11 @@ def verify(context: Context, image: str | None, keys: tuple[Path, ...], rebuild:
     IMAGE is TARGET, TARGET:TAG, HOST/REPOSITORY:TAG or HOST/REPOSITORY@DIGEST. Exit with 15 if
     anything is missing or wrong.
     """
-    from builder.publishing.destination import open_destination
-    from builder.publishing.published import read_published
-    from builder.publishing.pull import split_image
-    from builder.publishing.verify import Subject
-    from builder.publishing.verify import verify as verify_image
+    from builder.deliver.publishing.destination import open_destination
+    from builder.deliver.publishing.published import read_published
+    from builder.deliver.publishing.pull import split_image
+    from builder.deliver.publishing.verify import Subject
+    from builder.deliver.publishing.verify import verify as verify_image
 
     trust, (where, ref) = _trust(context, keys), split_image(_reference(context, image))
     work = Workspace.of(context.settings, context.output)
@@ -65,7 +65,7 @@ def verify(context: Context, image: str | None, keys: tuple[Path, ...], rebuild:
 
 def _reference(context: Context, image: str | None) -> str:
     """Return the reference of the image that the command names."""
-    from builder.publishing.published import published_reference
+    from builder.deliver.publishing.published import published_reference
 
     if image is None or not re.search("[:/@]", image):
         image = f"{context.project.one_recipe(image).name}:latest"
@@ -78,9 +78,9 @@ def _reference(context: Context, image: str | None) -> str:
 
 def _rebuild(done: Verification, image: Image, root: Path | None, work: Workspace) -> Rebuilt:
     """Build a verified image again from what its release names."""
-    from builder.publishing.rebuild import rebuild
-    from builder.publishing.release import LOCK, PROVENANCE
-    from builder.publishing.verify import read_document
+    from builder.deliver.publishing.rebuild import rebuild
+    from builder.deliver.publishing.release import LOCK, PROVENANCE
+    from builder.deliver.publishing.verify import read_document
 
     assert done.release is not None
     try:
@@ -104,8 +104,8 @@ def rebuilt_lines(rebuilt: Rebuilt) -> list[str]:
 
 def _trust(context: Context, keys: tuple[Path, ...]) -> Trust:
     """Return the policy of the command line, or of the project."""
+    from builder.deliver.publishing.verify import Trust
     from builder.lock.config.policy import POLICY_FILE, Policy
-    from builder.publishing.verify import Trust
 
     if keys:
         return Trust.of(Policy(keys=tuple(str(key.absolute()) for key in keys)))

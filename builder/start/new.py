@@ -10,6 +10,7 @@ from builder.core.errors import UsageError
 from builder.core.model import MAIN
 from builder.core.settings import Settings
 from builder.core.store.files import write_atomic
+from builder.deliver.site.lockchecks import INFINIBAND_PACKAGES, is_plain_base
 from builder.formats.trees.inside import check_inside, is_inside
 from builder.lock.channels import probe_channels
 from builder.lock.config.recipe import load_recipe, recipe_files
@@ -21,7 +22,6 @@ from builder.lock.indexes import probe_indexes
 from builder.lock.manifests import CHANNEL
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment
-from builder.site.lockchecks import INFINIBAND_PACKAGES, is_plain_base
 from builder.start.base import DEBIAN_BASE, can_make_debian, this_platform, usual_base
 from builder.start.draft import Draft, target_name
 from builder.start.found import Candidate, asks_for, installs_project, own_code

@@ -33,7 +33,7 @@ def pages(root: Path) -> dict[str, str]:
         "reference/commands.md": commands(),
         "reference/errors.md": errors(),
         "reference/keys.md": keys(root / "docs/schemas/recipe.schema.json"),
-        "reference/report.md": report(root / "builder/smoke/report.schema.json"),
+        "reference/report.md": report(root / "builder/deliver/smoke/report.schema.json"),
     }
 
 
@@ -236,7 +236,7 @@ def _default(value: Any) -> str:
 def report(schema: Path) -> str:
     """The fields of a smoke report, from its JSON schema."""
     content = json.loads(schema.read_text())
-    about = f"[The smoke test](../smoke.md) explains them. The JSON schema is `builder/smoke/{schema.name}`."
+    about = f"[The smoke test](../smoke.md) explains them. The JSON schema is `builder/deliver/smoke/{schema.name}`."
     parts = ["# Fields of a smoke report", _MADE, about]
     top = {key: value for key, value in content["properties"].items() if "properties" in value}
     for name, node in [("", content), *top.items(), *content.get("$defs", {}).items()]:

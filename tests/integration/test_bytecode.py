@@ -17,8 +17,8 @@ from builder.build.run.select import runner_classes
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.deliver.project import Project
 from builder.lock.file import read_lock
-from builder.project import Project
 from tests.integration.conftest import Builder, keep_base, new_project, runner_environment
 
 RECIPE = """\

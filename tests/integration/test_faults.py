@@ -26,7 +26,7 @@ from typing import Any
 
 import pytest
 
-from builder.publishing.smoke_record import SmokeRecord
+from builder.deliver.publishing.smoke_record import SmokeRecord
 from tests.support.channel import Server, serve
 from tests.support.parts import Registry, RegistryFactory
 from tests.support.project import TinyProject, tiny_channel, tiny_project, whole

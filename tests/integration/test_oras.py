@@ -14,9 +14,9 @@ from builder.core.model import SifImage
 from builder.core.progress import NullReporter
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
+from builder.deliver.publishing.destination import LayoutDestination
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.oras import SIF_LAYER, pull_sif, sif_artifact, sif_layer
-from builder.publishing.destination import LayoutDestination
 from tests.support import parts
 from tests.support.images import push_tagged
 from tests.support.sif import make_sif

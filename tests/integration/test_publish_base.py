@@ -12,10 +12,10 @@ from builder.core.model import Image
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.deliver.publishing.pull import find_attached
+from builder.deliver.publishing.release import SBOM
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.pull import pull_image
-from builder.publishing.pull import find_attached
-from builder.publishing.release import SBOM
 from tests.support import parts
 from tests.support.image_kit import layer, member
 from tests.support.images import make_layer, make_test_image, push_tagged

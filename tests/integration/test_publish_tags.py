@@ -16,12 +16,12 @@ from builder.core.model import Lock, LockedBase
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.deliver.project import Project
+from builder.deliver.publishing.destination import RegistryDestination
+from builder.deliver.publishing.publish import Published, PublishOptions, publish
+from builder.deliver.publishing.smoke_record import SmokeRecord
 from builder.formats.registry.client import RegistryClient
 from builder.lock.config.recipe import Recipe
-from builder.project import Project
-from builder.publishing.destination import RegistryDestination
-from builder.publishing.publish import Published, PublishOptions, publish
-from builder.publishing.smoke_record import SmokeRecord
 from tests.support.images import make_layer, make_test_image, record_contents
 from tests.support.parts import Registry
 

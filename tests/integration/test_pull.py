@@ -17,9 +17,9 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.core.workspace import Workspace
+from builder.deliver.publishing.pull import find_attached
+from builder.deliver.publishing.release import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
 from builder.formats.oci.layout import write_layout
-from builder.publishing.pull import find_attached
-from builder.publishing.release import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
 from tests.support import parts
 from tests.support.channel import index_channel, make_package
 from tests.support.image_kit import image

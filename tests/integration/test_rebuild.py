@@ -13,10 +13,10 @@ import pytest
 from builder.core.model import Descriptor, Image, canonical_json
 from builder.core.settings import Settings
 from builder.core.workspace import Workspace
+from builder.deliver.publishing.published import PublishedImage, described_image, open_published
+from builder.deliver.publishing.rebuild import Difference, Rebuilt, rebuild
+from builder.deliver.publishing.release import LOCK, PROVENANCE
 from builder.formats.registry.client import RegistryClient
-from builder.publishing.published import PublishedImage, described_image, open_published
-from builder.publishing.rebuild import Difference, Rebuilt, rebuild
-from builder.publishing.release import LOCK, PROVENANCE
 from tests.integration.conftest import Builder
 from tests.support import parts
 from tests.support.images import make_layer, make_test_image, push_tagged

@@ -16,11 +16,11 @@ from builder.core.model import Image
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.deliver.publishing.destination import open_destination
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.credentials import ANONYMOUS, Credentials
 from builder.formats.registry.pull import pull_image
 from builder.formats.registry.referrers import Artifact, AttachedFile, attach, referrers
-from builder.publishing.destination import open_destination
 from tests.support.images import make_layer, make_test_image, push_tagged
 from tests.support.parts import Registry, RegistryFactory, skopeo
 

@@ -11,8 +11,8 @@ import pytest
 
 from builder.cli import cli, run
 from builder.core.model import OCI_INDEX
-from builder.publishing.release import RELEASE, SBOM, SMOKE_REPORT
-from builder.publishing.signatures import signature_tag
+from builder.deliver.publishing.release import RELEASE, SBOM, SMOKE_REPORT
+from builder.deliver.publishing.signatures import signature_tag
 from tests.support import parts
 from tests.support.project import edit
 from tests.support.releases import Team, builder, forget_settings, released, report

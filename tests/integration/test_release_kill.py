@@ -28,7 +28,7 @@ pytestmark = pytest.mark.registry
 STEPS = range(1, 13)
 _WRITES = ("POST", "PUT", "PATCH", "DELETE")
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload([__name__, "builder.cli.promote", "builder.publishing.promote"])
+_PROCESSES.set_forkserver_preload([__name__, "builder.cli.promote", "builder.deliver.publishing.promote"])
 
 
 class Proxy(ThreadingHTTPServer):

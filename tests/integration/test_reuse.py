@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from builder.publishing.release import LAYERS
+from builder.deliver.publishing.release import LAYERS
 from tests.integration.conftest import Builder, keep_base, new_project
 from tests.support import parts
 from tests.support.machine import Machine

@@ -11,8 +11,8 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
+from builder.deliver.publishing.release import SBOM
 from builder.formats.oci.layout import read_layout
-from builder.publishing.release import SBOM
 from tests.integration.conftest import CLONE, Builder, keep_base
 from tests.integration.test_source_packages import project
 from tests.support.debs import NotInstalled, call

@@ -16,13 +16,13 @@ import pytest
 
 from builder.core.model import Image
 from builder.core.store.blobs import Store
+from builder.deliver.publishing.destination import RegistryDestination
+from builder.deliver.publishing.keys import PublicKey, SigningKey
+from builder.deliver.publishing.signatures import add_signature, read_signatures, signature_tag
 from builder.formats.oci.digest import sha256
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.credentials import ANONYMOUS
 from builder.formats.registry.referrers import Artifact, AttachedFile
-from builder.publishing.destination import RegistryDestination
-from builder.publishing.keys import PublicKey, SigningKey
-from builder.publishing.signatures import add_signature, read_signatures, signature_tag
 from tests.support import parts
 from tests.support.debs import NotInstalled
 from tests.support.images import make_layer, make_test_image, push_tagged

@@ -19,11 +19,11 @@ import pytest
 from builder.cli import cli, run
 from builder.core.model import LockedPackage
 from builder.core.store.files import sha256_file
+from builder.deliver.site.lockchecks import job_warnings
+from builder.deliver.site.request import JobRequest
 from builder.lock.config.recipe import load_recipe, recipe_files
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock
-from builder.site.lockchecks import job_warnings
-from builder.site.request import JobRequest
 from tests.integration.conftest import CLONE
 from tests.support.project import whole
 from tests.support.sitemirrors import PYTORCH, Mirrors, make_mirrors

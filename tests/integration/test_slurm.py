@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
+from builder.deliver.site.job_plan import plan_job
+from builder.deliver.site.render import render
+from builder.deliver.site.request import JobRequest
 from builder.formats.net.pipconfig import pip_configuration
 from builder.lock.config.recipe import load_recipe, recipe_files
-from builder.site.job_plan import plan_job
-from builder.site.render import render
-from builder.site.request import JobRequest
 from tests.integration.conftest import CLONE, Builder, new_project
 from tests.support.parts import Apptainer
 from tests.support.programs import run_program

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from builder.cli import cli, run
-from builder.smoke import abrun
+from builder.deliver.smoke import abrun
 from tests.integration.conftest import Builder, keep_base
 from tests.integration.test_smoke_kinds import ENVIRONMENT, RECIPE, SITE
 from tests.support.project import edit

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from builder.cli.tables import fitted
-from builder.smoke.ab import compare_rounds
-from builder.smoke.abrun import Side
-from builder.smoke.changes import compare
-from builder.smoke.grade import Expected, grade
-from builder.smoke.page import render as render_page
-from builder.smoke.page import view
-from builder.smoke.reference import references
-from builder.smoke.reports import StoredReport
-from builder.smoke.run import SmokeReport
-from builder.smoke.share import contents, share
-from builder.smoke.table import render, render_ab, render_changes
+from builder.deliver.smoke.ab import compare_rounds
+from builder.deliver.smoke.abrun import Side
+from builder.deliver.smoke.changes import compare
+from builder.deliver.smoke.grade import Expected, grade
+from builder.deliver.smoke.page import render as render_page
+from builder.deliver.smoke.page import view
+from builder.deliver.smoke.reference import references
+from builder.deliver.smoke.reports import StoredReport
+from builder.deliver.smoke.run import SmokeReport
+from builder.deliver.smoke.share import contents, share
+from builder.deliver.smoke.table import render, render_ab, render_changes
 from tests.support.cpu_as_gpu import run_on_gpus
 from tests.support.schema import check_report
 from tests.support.smoke import Result

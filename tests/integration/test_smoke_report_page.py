@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.smoke.grade import Expected, grade
-from builder.smoke.page import render, view
-from builder.smoke.reference import references
-from builder.smoke.reports import StoredReport
+from builder.deliver.smoke.grade import Expected, grade
+from builder.deliver.smoke.page import render, view
+from builder.deliver.smoke.reference import references
+from builder.deliver.smoke.reports import StoredReport
 from tests.support.chromium import Chromium, chromium
 from tests.support.reports import A100_40, a100, cpu, ranked
 

@@ -15,11 +15,11 @@ import yaml
 from builder.build.bases.pack import pack_tar
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.deliver.site.job_plan import plan_job
+from builder.deliver.site.render import render
+from builder.deliver.site.request import JobRequest
 from builder.formats.sif.plain import write_plain
 from builder.lock.config.recipe import Recipe, load_recipe
-from builder.site.job_plan import plan_job
-from builder.site.render import render
-from builder.site.request import JobRequest
 from tests.support import image_kit
 from tests.support.parts import need
 from tests.support.rootfs import make_rootfs

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from builder.core.model import OCI_CONFIG, OCI_MANIFEST, canonical_json
+from builder.deliver.publishing import seal, signatures, verify
+from builder.deliver.publishing.release import PROVENANCE, RELEASE, SBOM, SMOKE_REPORT
+from builder.deliver.publishing.signatures import signature_tag
 from builder.formats.oci.digest import sha256
 from builder.formats.oci.layout import list_tags
 from builder.formats.registry.oras import sif_artifact
-from builder.publishing import seal, signatures, verify
-from builder.publishing.release import PROVENANCE, RELEASE, SBOM, SMOKE_REPORT
-from builder.publishing.signatures import signature_tag
 from tests.support import parts
 from tests.support.project import edit
 from tests.support.releases import Attacker, Team, builder, forget_settings, released, report

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from builder.cli.groups import command as publish_command
+from builder.deliver.publishing.smoke_record import SmokeRecord
 from builder.formats.oci.layout import list_tags
-from builder.publishing.smoke_record import SmokeRecord
 from tests.support.project import TinyProject
 
 

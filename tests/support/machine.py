@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from builder.publishing.smoke_record import SmokeRecord
+from builder.deliver.publishing.smoke_record import SmokeRecord
 from tests.support import parts
 from tests.support.programs import run_program
 from tests.support.project import TinyProject

@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
-from builder.smoke.page import render, view
+from builder.deliver.smoke.page import render, view
 
 VOID = {"meta", "br", "link", "img"}
 

@@ -30,6 +30,12 @@ from builder.core.model import (
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.deliver.project import Project
+from builder.deliver.publishing.destination import RegistryDestination
+from builder.deliver.publishing.keys import SigningKey
+from builder.deliver.publishing.publish import Published, PublishOptions, publish
+from builder.deliver.publishing.signatures import PAYLOAD, SIGNATURE, signature_tag
+from builder.deliver.publishing.smoke_record import SmokeRecord
 from builder.formats.oci.digest import sha256
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.credentials import ANONYMOUS
@@ -37,12 +43,6 @@ from builder.formats.registry.referrers import Artifact, AttachedFile, attach
 from builder.formats.registry.source import bytes_source
 from builder.formats.registry.transport import Transport
 from builder.lock.config.recipe import Recipe
-from builder.project import Project
-from builder.publishing.destination import RegistryDestination
-from builder.publishing.keys import SigningKey
-from builder.publishing.publish import Published, PublishOptions, publish
-from builder.publishing.signatures import PAYLOAD, SIGNATURE, signature_tag
-from builder.publishing.smoke_record import SmokeRecord
 from tests.support.images import make_layer, make_test_image, record_contents
 from tests.support.signkeys import make_pair
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from builder.bench.schema import SCHEMA_VERSION
-from builder.smoke.grade import Expected, grade
-from builder.smoke.reference import references
-from builder.smoke.reports import StoredReport
+from builder.deliver.smoke.grade import Expected, grade
+from builder.deliver.smoke.reference import references
+from builder.deliver.smoke.reports import StoredReport
 
 GIB = 1 << 30
 DIGEST = "sha256:" + "1" * 64

@@ -9,9 +9,9 @@ from typing import Any
 
 import jsonschema
 
-import builder.smoke
+import builder.deliver.smoke
 
-SCHEMA = json.loads((Path(builder.smoke.__file__).parent / "report.schema.json").read_text())
+SCHEMA = json.loads((Path(builder.deliver.smoke.__file__).parent / "report.schema.json").read_text())
 
 
 @functools.cache

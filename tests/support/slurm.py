@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.site.scheduler import ENDED
+from builder.deliver.site.scheduler import ENDED
 from tests.support.parts import (
     READY_S,
     clean_environment,

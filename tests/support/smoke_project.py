@@ -11,10 +11,10 @@ import pytest
 
 from builder.cli import cli, run
 from builder.core.model import Lock, LockedPackage
-from builder.project import Project
-from builder.smoke.options import SmokeOptions
-from builder.smoke.reports import store_report
-from builder.smoke.run import SmokeReport, complete
+from builder.deliver.project import Project
+from builder.deliver.smoke.options import SmokeOptions
+from builder.deliver.smoke.reports import store_report
+from builder.deliver.smoke.run import SmokeReport, complete
 from tests.support.reports import a100
 
 OLD, NEW = "sha256:" + "a" * 64, "sha256:" + "b" * 64

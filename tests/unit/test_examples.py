@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from builder.deliver.site.job_plan import plan_job
+from builder.deliver.site.render import render
+from builder.deliver.site.request import JobRequest
 from builder.lock.config.recipe import load_recipe, recipe_files
-from builder.site.job_plan import plan_job
-from builder.site.render import render
-from builder.site.request import JobRequest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ARCHER2, CHAMELEON = EXAMPLES / "archer2", EXAMPLES / "chameleon"

@@ -96,9 +96,10 @@ class BlobWriter:
 class Reuse:
     """A published image and its record: layers that a build may use in place of its own.
 
-    The record says which inputs made which layer (:mod:`builder.publishing.reuse`). Whoever wrote
-    it decides what the build contains, so nothing that follows from it may reach a build which does
-    not accept it: records of a build that reuses an image go into a folder of that image's record.
+    The record says which inputs made which layer (:mod:`builder.deliver.publishing.reuse`). Whoever
+    wrote it decides what the build contains, so nothing that follows from it may reach a build
+    which does not accept it: records of a build that reuses an image go into a folder of that
+    image's record.
     """
 
     folder: Path

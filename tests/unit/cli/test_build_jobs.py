@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.cli import Cli, tags
 from tests.support.project import TinyProject, edit
-from tests.unit.site.test_build_jobs import state  # noqa: F401  a fixture
+from tests.unit.deliver.site.test_build_jobs import state  # noqa: F401  a fixture
 
 SITE = {"title": "Here", "slurm": {"account": "none", "queues": {"build": {"partition": "debug"}}}}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from builder.deliver.publishing.smoke_record import SmokeRecord
 from builder.formats.oci.layout import list_tags
-from builder.publishing.smoke_record import SmokeRecord
 from tests.support.channel import index_channel, make_package
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit

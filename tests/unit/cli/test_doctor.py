@@ -16,7 +16,7 @@ from tests.support.project import TinyProject
 def trials(monkeypatch: pytest.MonkeyPatch) -> dict[str, Problem | None]:
     """What the trials of the runners result in; none is run."""
     found: dict[str, Problem | None] = dict.fromkeys(RUNNER_NAMES)
-    monkeypatch.setattr("builder.doctor.try_runner", lambda kind: found[kind.name])
+    monkeypatch.setattr("builder.deliver.doctor.try_runner", lambda kind: found[kind.name])
     return found
 
 

@@ -49,7 +49,7 @@ def test_closed_terminal(tmp_path: Path) -> None:
         raise BrokenPipeError
 
     start_logging(tmp_path, verbosity=1, show=show)
-    logging.getLogger("builder.publishing").info("a tag moves")
+    logging.getLogger("builder.deliver.publishing").info("a tag moves")
     path = log_path()
     assert path is not None and "a tag moves" in path.read_text()
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
+from builder.deliver.publishing.release import RELEASE
 from builder.lock.config.policy import POLICY_FILE
-from builder.publishing.release import RELEASE
 from tests.support.cli import Cli, Result
 from tests.support.fakeregistry import FakeRegistry, sha256
 from tests.support.project import TinyProject, edit

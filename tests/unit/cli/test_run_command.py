@@ -13,9 +13,9 @@ from builder.build.run import userns
 from builder.build.run.base import DEFAULT_OPTIONS, Mount, RunOptions
 from builder.build.run.process import Completed
 from builder.core.model import Image, SifImage
+from builder.deliver.launch import here
+from builder.deliver.site.pulled import EnginePull, record_pull, recorded_pull
 from builder.formats.oci.layout import list_tags
-from builder.launch import here
-from builder.site.pulled import EnginePull, record_pull, recorded_pull
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit
 
@@ -147,8 +147,10 @@ def test_engine_runs_dist(
 ) -> None:
     """docker and podman run the image in ``dist/``; --print loads nothing, and names the tag."""
     monkeypatch.setattr("builder.build.run.docker.DockerRunner.keep", lambda _, image, name: image.digest)
-    monkeypatch.setattr("builder.launch.images.PodmanStorage.keep", lambda _, image, name: image.digest)
-    monkeypatch.setattr("builder.launch.images.migrated_ids", lambda program: frozenset())
+    monkeypatch.setattr(
+        "builder.deliver.launch.images.PodmanStorage.keep", lambda _, image, name: image.digest
+    )
+    monkeypatch.setattr("builder.deliver.launch.images.migrated_ids", lambda program: frozenset())
     digest = do("build", "tiny", "--json").json["digest"]
     mounted = at_site(copy, kind)
     done = do("run", "tiny", "--", "true")
@@ -167,7 +169,7 @@ def test_pulled_into_engine(
     pulled = EnginePull("podman-hpc", "h.example/me/tiny:latest", f"h.example/me/tiny@{OTHER}", "sha256:cafe")
     dist, mounted = copy.root / "dist", at_site(copy, "podman-hpc")
     migrated: set[str] = set()
-    monkeypatch.setattr("builder.launch.images.migrated_ids", lambda program: migrated)
+    monkeypatch.setattr("builder.deliver.launch.images.migrated_ids", lambda program: migrated)
     record_pull(dist, "tiny", pulled)
     done = do("run", "tiny", "--", "true")
     assert lines.pop() == f"podman-hpc run --rm {mounted} {pulled.image} true"

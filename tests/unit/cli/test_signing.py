@@ -12,7 +12,7 @@ import pytest
 
 from builder.cli.signing import signing_key
 from builder.core.errors import ConfigError, UsageError
-from builder.publishing.keys import PublicKey
+from builder.deliver.publishing.keys import PublicKey
 from tests.support.signkeys import make_pair
 
 PASSWORD = b"correct horse"

@@ -11,6 +11,10 @@ import pytest
 
 from builder.core.errors import RegistryError
 from builder.core.store.blobs import Store
+from builder.deliver.publishing.release import SMOKE_REPORT
+from builder.deliver.publishing.smoke_record import SmokeRecord
+from builder.deliver.smoke.options import SmokeOptions
+from builder.deliver.smoke.schema import could_not_run
 from builder.formats.oci.layout import write_layout
 from builder.formats.registry.referrers import (
     Artifact,
@@ -19,10 +23,6 @@ from builder.formats.registry.referrers import (
     read_attached_in_layout,
 )
 from builder.lock.config.recipe import load_recipe
-from builder.publishing.release import SMOKE_REPORT
-from builder.publishing.smoke_record import SmokeRecord
-from builder.smoke.options import SmokeOptions
-from builder.smoke.schema import could_not_run
 from tests.support import image_kit
 from tests.support.fake_slurm import put_fake_slurm, ran
 from tests.support.reports import A100_40, a100, ranked, report
@@ -120,7 +120,7 @@ def test_nothing_to_compare_with(project: SmokeProject, monkeypatch: pytest.Monk
     def nothing(reference: str, kind: str, *args: Any, **more: Any) -> list[Any]:
         raise RegistryError(f"registry.example has no {reference}", "correct the repository and the tag")
 
-    monkeypatch.setattr("builder.launch.smoke.find_attached", nothing)
+    monkeypatch.setattr("builder.deliver.launch.smoke.find_attached", nothing)
     _, err = project("smoke", "gpu", "--compare", "25.01", code=9)
     assert "has no registry.example/team/gpu:25.01" in err and not project.asked
     _, err = project("smoke", "gpu", "--compare", "previous", code=1)
@@ -140,7 +140,7 @@ def test_compare_with_registry(project: SmokeProject, monkeypatch: pytest.Monkey
         data = json.dumps(a100(digest=OLD, packages=packages)).encode()
         return [SimpleNamespace(files=(SimpleNamespace(name="x", data=data),))]
 
-    monkeypatch.setattr("builder.launch.smoke.find_attached", attached)
+    monkeypatch.setattr("builder.deliver.launch.smoke.find_attached", attached)
     project.answers = [a100({"matmul.fp16": 0.85})]
     out, _ = project("smoke", "gpu", "--compare", "26.01")
     assert "torch 2.9.0 -> 2.13.0" in out
@@ -174,7 +174,7 @@ def test_compare_with_layout(project: SmokeProject) -> None:
 
 def test_on_slurm(project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job has the options of the command."""
-    monkeypatch.setattr("builder.site.scheduler.POLL_S", 0.0)
+    monkeypatch.setattr("builder.deliver.site.scheduler.POLL_S", 0.0)
     devices = [{**A100_40, "rank": i} for i in range(4)]
     (fake_slurm / "report").write_text(
         json.dumps(report([ranked("matmul.bf16", [248e3] * 4)], devices=devices, ranks=4))
@@ -200,7 +200,7 @@ def test_on_slurm(project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.M
 
 def test_job_runs_the_build(project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the runtime takes no SIF, the job runs the image by its digest, and only that is recorded."""
-    monkeypatch.setattr("builder.site.scheduler.POLL_S", 0.0)
+    monkeypatch.setattr("builder.deliver.site.scheduler.POLL_S", 0.0)
     write_recipe(project.root, RECIPE + SLURM.replace("apptainer", "podman-hpc"))
     record = SmokeRecord(project.root / "cache")
     passed = json.dumps(report([ranked("matmul.bf16", [248e3])], devices=[{**A100_40, "rank": 0}]))
@@ -221,7 +221,7 @@ def test_image_of_the_same_digest(
     project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``--image`` may name another copy of the build: its verdict counts. One of a tag does not."""
-    monkeypatch.setattr("builder.site.scheduler.POLL_S", 0.0)
+    monkeypatch.setattr("builder.deliver.site.scheduler.POLL_S", 0.0)
     write_recipe(project.root, RECIPE + SLURM.replace("apptainer", "docker"))
     record = SmokeRecord(project.root / "cache")
     ran(fake_slurm, "", IMAGE_LOCK)

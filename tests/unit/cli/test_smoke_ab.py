@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from builder.launch import pair as pair_module
-from builder.publishing.smoke_record import SmokeRecord
-from builder.smoke.ab import ROUND
-from builder.smoke.abrun import AbRuns, Side
-from builder.smoke.run import SmokeReport
+from builder.deliver.launch import pair as pair_module
+from builder.deliver.publishing.smoke_record import SmokeRecord
+from builder.deliver.smoke.ab import ROUND
+from builder.deliver.smoke.abrun import AbRuns, Side
+from builder.deliver.smoke.run import SmokeReport
 from tests.support.reports import a100
 from tests.support.smoke_project import NEW, OLD, SmokeProject
 
@@ -96,7 +96,7 @@ def test_exit_code(project: Project, verdicts: tuple[str, str], rounds: int, cod
 
 
 def test_nothing_is_built_for_two_names(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("builder.project.Project.build", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("builder.deliver.project.Project.build", lambda *a, **k: 1 / 0)
     _, err = project("smoke", "gpu", "--ab", "26.09", "26.10")
     assert "both images are the same" in err
 
@@ -116,7 +116,7 @@ def test_wrong_options(project: Project, options: tuple[str, ...], words: str) -
 
 def test_names_come_before_the_build(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong name is reported before anything is built."""
-    monkeypatch.setattr("builder.project.Project.build", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("builder.deliver.project.Project.build", lambda *a, **k: 1 / 0)
     recipe = project.root / "recipes" / "gpu.yaml"
     recipe.write_text(recipe.read_text().replace("host: registry.example, ", ""))
     _, err = project("smoke", "gpu", "--ab", "26.10", "build", code=2)

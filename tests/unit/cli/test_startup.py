@@ -30,8 +30,8 @@ _SLOW = (
     "builder.lock.solve",
     "builder.build.run.base",
     "builder.formats.sif",
-    "builder.smoke.grade",
-    "builder.smoke.run",
+    "builder.deliver.smoke.grade",
+    "builder.deliver.smoke.run",
     "builder.start",
     "builder.build.steps.run",
     "builder.build.wheels.builder",
@@ -73,7 +73,7 @@ def test_build_with_nothing_changed(copy: TinyProject) -> None:
     The limits are a tenth above what is imported now.
     """
     modules = _imported(copy, "build", "tiny")
-    assert not _slow(modules, (*_SLOW, *_HTTP, "builder.smoke"))
+    assert not _slow(modules, (*_SLOW, *_HTTP, "builder.deliver.smoke"))
     own = [name for name in modules if name.partition(".")[0] == "builder"]
     assert len(own) <= 153, sorted(own)
     assert len(modules) <= 495, sorted(modules - set(own))
@@ -85,4 +85,6 @@ def test_publish_with_nothing_changed(copy: TinyProject) -> None:
         _imported(copy, *args)
         modules = _imported(copy, *args)
     assert "httpx" in modules
-    assert not _slow(modules, (*_SLOW, "pygments", "builder.publishing.engines", "builder.smoke.abrun"))
+    assert not _slow(
+        modules, (*_SLOW, "pygments", "builder.deliver.publishing.engines", "builder.deliver.smoke.abrun")
+    )

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from builder.publishing.smoke_record import SmokeRecord
+from builder.deliver.publishing.smoke_record import SmokeRecord
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.project import TinyProject, edit
 
@@ -244,7 +244,14 @@ def test_other_commands_and_machines(typed: Typed) -> None:
 
 
 #: What a command with nothing changed never imports.
-SLOW = {"pydantic", "yaml", "builder.lock.config", "builder.lock", "builder.project", "builder.core.model"}
+SLOW = {
+    "pydantic",
+    "yaml",
+    "builder.lock.config",
+    "builder.lock",
+    "builder.deliver.project",
+    "builder.core.model",
+}
 
 
 def modules(typed: Typed, *more: str) -> set[str]:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from builder import locking
 from builder.core.errors import ImageError
 from builder.core.model import Lock, LockedBase
 from builder.core.stages import Solver
+from builder.deliver import locking
 from builder.lock import found as module
 from builder.lock.config.recipe import Recipe
 from builder.lock.request import LockRequest

@@ -14,8 +14,8 @@ from builder.build.bases.dpkg import find_system
 from builder.core.model import Fetched, Lock, LockedBase
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.deliver.publishing.sbom import sbom
 from builder.formats.layers.licences import declared_licences
-from builder.publishing.sbom import sbom
 from tests.support import condapackage
 from tests.support.channel import make_package
 from tests.support.fuzz import STRANGE, fuzz, only_builder_errors

@@ -9,10 +9,10 @@ import pytest
 
 from builder.core.errors import ConfigError, UsageError
 from builder.core.settings import Settings
+from builder.deliver.site.lockchecks import INFINIBAND_PACKAGES
 from builder.lock.channels import SolverChannel
 from builder.lock.config.recipe import load_recipe
 from builder.lock.environment import recipe_environment
-from builder.site.lockchecks import INFINIBAND_PACKAGES
 from builder.start import new
 from builder.start.found import candidate, candidates
 from builder.start.new import InitOptions, Written, new_project

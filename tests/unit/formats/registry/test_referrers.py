@@ -11,6 +11,7 @@ import pytest
 from builder.core.errors import ImageError, RegistryError
 from builder.core.model import OCI_INDEX, OCI_MANIFEST, Image
 from builder.core.store.blobs import Store
+from builder.deliver.publishing.destination import LayoutDestination
 from builder.formats.oci.layout import list_tags, prune_layout, read_layout
 from builder.formats.registry import referrers as referrers_module
 from builder.formats.registry.client import RegistryClient
@@ -27,7 +28,6 @@ from builder.formats.registry.referrers import (
     referrers,
     referrers_tag,
 )
-from builder.publishing.destination import LayoutDestination
 from tests.support.fakeregistry import FakeRegistry, Reply, sha256
 from tests.support.images import make_layer, make_test_image, push_tagged
 

@@ -1,0 +1,251 @@
+"""Runs a command in an image on this machine: in that of a target, or in one that a user names."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from builder.build.run.base import Mount, RunOptions
+from builder.build.run.gpu import gpu_devices
+from builder.build.run.select import ENGINE_NAMES, find_runner
+from builder.build.run.userns import UsernsRunner
+from builder.core.errors import UsageError
+from builder.core.model import SifImage
+from builder.core.workspace import Workspace
+from builder.deliver.launch.images import TargetImages
+from builder.deliver.publishing.pull import pull_reference
+from builder.deliver.site.arguments import read_bind, read_env_file, require_source
+from builder.deliver.site.command import run_site, shell_line, site_command
+from builder.deliver.site.containers import ContainerRequest, Invocation
+from builder.deliver.site.images import check_sif
+from builder.deliver.site.job_plan import edf_name
+from builder.deliver.site.paths import command_folder
+from builder.deliver.site.shell import expand
+from builder.formats.oci.reference import is_digest
+from builder.lock.config.recipe import GpuVendor, Recipe
+
+#: Folders of an image, in its root or the root itself, that a bound folder would hide.
+_SYSTEM = ("", "bin", "dev", "etc", "lib", "lib64", "opt", "proc", "run", "sbin", "sys", "usr")
+
+
+def printed_command(
+    images: TargetImages, request: ContainerRequest, image: str = ""
+) -> dict[str, Any]:
+    """Return the document of ``builder run --print --json``; nothing is loaded or run.
+
+    ``command`` has the words, and ``shell`` the line for a shell of the site, or the lines that
+    write the file for ``srun --environment`` and call srun. ``edf`` is that file, if there is one.
+
+    Args:
+        images: of the target.
+        request: what to run.
+        image: the image that the user names; empty: that of the target.
+
+    Raises:
+        UsageError: the node has fewer GPUs, or a bind or variable is not valid.
+    """
+    recipe, note = images.recipe, images.project.work.reporter.note
+    request = replace(request, image=image or images.to_print(), edf=edf_name(recipe))
+    made = site_command(recipe, request)
+    if recipe.site.runtime.kind == "userns":
+        note(f"builder's own runner runs {recipe.name}: no other program is called")
+    words = _words(request, made)
+    shell = shell_line(recipe, words, made.srun)
+    printed = {"target": recipe.name, "command": words, "shell": shell}
+    return printed | ({"edf": "\n".join(made.srun.edf)} if made.srun and made.srun.edf else {})
+
+
+def run_target(
+    images: TargetImages, request: ContainerRequest, image: str = "", *, bind: bool = True
+) -> int:
+    """Run a command in the target's image with the site's runtime; return its exit code.
+
+    Args:
+        images: of the target.
+        request: what to run.
+        image: the image that the user names; empty: see :meth:`TargetImages.to_run`.
+        bind: whether the project folder is bound, see :func:`bind_folder`.
+
+    Raises:
+        UsageError: the request is not valid on the site, or there is no image.
+        RunnerError: the runtime does not work, or the image does not exist.
+        VerifyError: the policy of the project refuses the image.
+    """
+    project, recipe, runtime = images.project, images.recipe, images.recipe.site.runtime
+    if bind:
+        prefix, own = recipe.conda.prefix, command_folder(recipe)
+        request = bind_folder(request, project.root, prefix, own)
+    site_command(recipe, request)  # what is wrong is reported before an image is loaded or built
+    may_build = request.may_build
+    name, origin = (images.accepted(image), "") if image else images.to_run(may_build=may_build)
+    request = replace(request, image=name)
+    if runtime.kind == "userns":
+        return _run_userns(images, request)
+    if runtime.started_by_srun:
+        return _run_srun(recipe, request)
+    if runtime.takes_sif and "://" not in request.image:
+        check_sif(request.image, os.environ)
+    if origin:
+        project.work.reporter.note(f"running {recipe.name}{_where(request)}: {origin}")
+    names = [name for name, value in request.env.items() if value is None]
+    return run_site(recipe, site_command(recipe, request).words, names=names).returncode
+
+
+def _run_userns(images: TargetImages, request: ContainerRequest) -> int:
+    """Run a command in the target's image without a container engine; return its exit code."""
+    project, recipe = images.project, images.recipe
+    # A wrong bind is reported before anything is built.
+    options = _options(request, recipe.gpu.vendor)
+    wanted = request.image if is_digest(request.image) else ""
+    artifact, origin = images.own(wanted, may_build=request.may_build)
+    project.work.reporter.note(f"running {recipe.name}{_where(request)}: {origin}")
+    runner = UsernsRunner(project.work)
+    return runner.run(artifact, request.command, options).returncode
+
+
+def _run_srun(recipe: Recipe, request: ContainerRequest) -> int:
+    """Run a command with srun in the allocation of this shell; return its exit code.
+
+    Raises:
+        UsageError: this shell has no allocation.
+        RunnerError: srun is not installed, cannot start containers, or the image does not exist.
+    """
+    environ = {**os.environ, "PWD": str(Path.cwd())}
+    # The current folder: the nodes must see the file.
+    file = Path.cwd() / f".builder-{secrets.token_hex(4)}.toml"
+    made = site_command(recipe, replace(request, edf=str(file)))
+    assert made.srun is not None
+    made.srun.require_plugin(environ)
+    if "SLURM_JOB_ID" not in environ:
+        raise UsageError(
+            f"{recipe.site_title} runs containers with srun, and this shell has no allocation",
+            f"builder job {recipe.name} --interactive prints the commands; "
+            f"builder run {recipe.name} --print prints this one",
+        )
+    if "://" not in request.image:
+        check_sif(request.image, environ)
+    environ |= {name: expand(value, environ) for name, value in made.srun.env.items()}
+    try:
+        if made.srun.edf:
+            file.write_text("\n".join([*made.srun.edf, ""]))
+            file.chmod(0o644)  # root of a node has no rights on some file systems
+        return run_site(recipe, _words(request, made), environ=environ).returncode
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _words(request: ContainerRequest, made: Invocation) -> list[str]:
+    """Return the command line, with srun if a plugin of it starts the container."""
+    if made.srun is None:
+        return made.words
+    terminal = ["--pty"] if request.interactive else []
+    return ["srun", *terminal, *made.srun.options, *made.words]
+
+
+def run_reference(
+    reference: str,
+    request: ContainerRequest,
+    work: Workspace,
+    *,
+    bind: bool = True,
+    root: Path | None = None,
+) -> int:
+    """Pull an image by its name into the cache, and run a command in it; return its exit code.
+
+    If ``root`` is a project with a policy, the policy must accept the image.
+
+    The first runner that works runs it. The current folder is bound if ``bind`` is set and it is
+    not the home folder or one above it: others may have made the image.
+
+    Raises:
+        UsageError: a bind mount is not valid.
+        RegistryError, ImageError: see :func:`builder.deliver.publishing.pull.pull_reference`.
+        RunnerError: no runner works.
+    """
+    folder, home = Path.cwd().resolve(), os.environ.get("HOME")
+    if bind and home and Path(home).resolve().is_relative_to(folder):
+        work.reporter.note(
+            "the home folder is not mounted: start in a folder of the project, or --bind"
+        )
+    elif bind:
+        request = bind_folder(request, folder)
+    vendor = _vendor(request)
+    options = _options(request, vendor)  # a wrong bind is reported before anything is downloaded
+    pulled = pull_reference(reference, work, root)
+    unfit = ENGINE_NAMES if isinstance(pulled.artifact, SifImage) else ()
+    runner = find_runner(work, None, gpu=vendor, without=unfit)
+    image = f"{pulled.digest[:19]}, with {runner.name}"
+    work.reporter.note(f"running {pulled.reference}{_where(request)}: {image}")
+    return runner.run(pulled.artifact, request.command, options).returncode
+
+
+def bind_folder(
+    request: ContainerRequest, root: Path, prefix: str = "/opt/conda", own: str | None = None
+) -> ContainerRequest:
+    """Return the request with a folder bound at its own path; the command starts in it.
+
+    So an edited file is seen at once, and what the command writes stays. A bind mount or
+    ``--workdir`` of the request takes precedence.
+
+    Args:
+        request: what to run.
+        root: the project folder.
+        prefix: the environment's folder in the image, which must not be hidden.
+        own: where the image's own command starts: a folder below ``root``; None: the folder that
+            the image names.
+    """
+    folder = str(root.resolve())
+    hides = folder[1:] in _SYSTEM or f"{prefix}/".startswith(f"{folder}/")
+    if hides or set(folder) & set(':,\\"\n'):
+        return request
+    targets = [str(read_bind(bind).target) for bind in request.binds]
+    binds = request.binds if folder in targets else (f"{folder}:{folder}", *request.binds)
+    if request.command:
+        here = str(Path.cwd().resolve())
+        own = here if Path(here).is_relative_to(folder) else "."
+    workdir = request.workdir or (None if own is None else str(Path(folder, own)))
+    return replace(request, binds=binds, workdir=workdir)
+
+
+def _vendor(request: ContainerRequest) -> GpuVendor:
+    """Return the vendor of this host's GPUs, if the request wants any."""
+    vendors: tuple[GpuVendor, ...] = () if request.gpus == 0 else ("nvidia", "amd")
+    return next((vendor for vendor in vendors if gpu_devices(vendor)), "none")
+
+
+def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
+    """Return the runner's options; a variable without a value gets this process's own.
+
+    Raises:
+        UsageError: a bind mount is not valid.
+    """
+    of_file = read_env_file(Path(expand(request.env_file, os.environ))) if request.env_file else {}
+    given = {k: os.environ.get(k) if value is None else value for k, value in request.env.items()}
+    return RunOptions(
+        env={name: value for name, value in (of_file | given).items() if value is not None},
+        mounts=[_mount(expand(bind, os.environ)) for bind in request.binds],
+        workdir=request.workdir,
+        gpu=gpu,
+        network="host",
+        keep_root=bool(request.binds),  # the user's own files
+        capture=False,
+    )
+
+
+def _mount(bind: str) -> Mount:
+    mount = read_bind(bind)
+    require_source(mount)
+    return Mount(Path(mount.source), mount.target, readonly=mount.mode == "ro")
+
+
+def _where(request: ContainerRequest) -> str:
+    """Return the folder in which the command starts, for a note, and whether it is read-only."""
+    folder = request.workdir
+    if folder is None:
+        return " in the folder of the image, where changes are lost"
+    is_bound = any(Path(folder).is_relative_to(read_bind(bind).target) for bind in request.binds)
+    is_readonly = is_bound and Path(folder).exists() and not os.access(folder, os.W_OK)
+    return f" in {folder}{', which you cannot write to' if is_readonly else ''}"

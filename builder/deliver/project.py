@@ -1,0 +1,380 @@
+"""A project and its stages up to the smoke test; the command line and the Python API call it.
+
+    recipe + environment -> lock -> build -> dist/ -> smoke test
+
+Publishing comes after, in :mod:`builder.deliver.publishing`.
+
+Functions import what only they need: a build with nothing changed imports no solver, no builder of
+wheels and no smoke test (docs/performance.md).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from builder.build.bases.resolve import check_base
+from builder.build.engines.base import BuildRequest, BuildResult
+from builder.build.engines.dispatch import find_engine, run_engine
+from builder.build.image.files import lock_in_image
+from builder.build.image.recipe_files import recipe_entries
+from builder.build.wheels.locked import build_missing_wheels
+from builder.build.wheels.own import changed_wheels, has_own_code, update_wheels
+from builder.core.errors import BuilderError, ConfigError, LockError, UsageError
+from builder.core.model import Image, Lock, SifImage
+from builder.core.progress import QUIET, Reporter, working
+from builder.core.settings import Settings, project_root
+from builder.core.stages import BuildOptions, LockOptions
+from builder.core.workspace import Workspace
+from builder.deliver.site.pulled import forget_pull
+from builder.formats.oci.digest import sha256
+from builder.formats.oci.layout import (
+    list_tags,
+    prune_layout,
+    read_layout,
+    tag_annotations,
+    write_if_changed,
+    write_layout,
+)
+from builder.formats.trees.inside import own_path
+from builder.lock.basepython import check_base_python
+from builder.lock.config.recipe import Recipe, load_recipe, recipe_files
+from builder.lock.environment import recipe_environment
+from builder.lock.file import earlier_lock, read_lock
+from builder.lock.groups import chosen_groups
+from builder.lock.inputs import stale_reasons
+
+if TYPE_CHECKING:
+    from builder.deliver.smoke.options import SlurmOptions, SmokeOptions
+    from builder.deliver.smoke.run import SmokeReport
+    from builder.deliver.smoke.suggested import SmokePlan
+
+log = logging.getLogger(__name__)
+
+#: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build
+#: replaces the tag and with it the annotation.
+PULLED_FROM = "org.builder.pulled-from"
+
+
+@dataclass(frozen=True)
+class StoredImage:
+    """An image in ``dist/``."""
+
+    image: Image
+    pulled_from: str
+    """Where ``builder pull`` took it from; empty: it was built here."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with ``recipes/`` and ``environments/``, and settings and cache to work on it."""
+
+    root: Path
+    work: Workspace
+    changed_code: Literal["update", "refuse", "ignore"] = "update"
+    """What happens to a lock when the project's own code has changed: it gets the new wheels, is stale,
+    or is used as it is."""
+    build_work: Workspace | None = None
+    """The workspace of builds, which may reuse a published image; None: ``work``."""
+
+    @classmethod
+    def find(cls, start: Path, settings: Settings, reporter: Reporter = QUIET) -> Project:
+        """Return the project of a folder, see :func:`builder.core.settings.project_root`.
+
+        Raises:
+            ConfigError: the folder does not exist, or neither it nor a parent is a project.
+        """
+        if root := project_root(start):
+            return cls(root, Workspace.of(settings, reporter))
+        raise ConfigError(
+            f"no recipes/ folder in {start.absolute()} or a parent folder",
+            "builder init writes a recipe for this folder; for another project pass --project DIR",
+        )
+
+    @property
+    def layout(self) -> Path:
+        """The folder of built images: an OCI layout with one tag per target."""
+        return own_path(self.root, "dist", "or build with --to oci:DIR")
+
+    def prune_layout(self) -> int:
+        """Remove blobs of :attr:`layout` that no tag needs, and return the bytes freed."""
+        return prune_layout(self.layout) if (self.layout / "index.json").exists() else 0
+
+    def recipe(self, name: str) -> Recipe:
+        """Return the resolved recipe of a target.
+
+        Raises:
+            ConfigError: an unknown target, or its recipe is not valid.
+        """
+        return load_recipe(name, self.root)
+
+    @property
+    def targets(self) -> list[str]:
+        """The names of the targets."""
+        return list(recipe_files(self.root))
+
+    def one_recipe(self, name: str | None) -> Recipe:
+        """Return the recipe of a target; None takes the only target of the project.
+
+        Raises:
+            ConfigError: an unknown target, or its recipe is not valid.
+            UsageError: None, and the project has no target or several.
+        """
+        if name is not None:
+            return self.recipe(name)
+        targets = self.targets
+        if len(targets) == 1:
+            return self.recipe(targets[0])
+        if targets:
+            hint = f"targets: {', '.join(targets)}"
+            raise UsageError("no target given, and the project has several", hint)
+        raise UsageError(f"no target in {self.root / 'recipes'}", "write one: builder init")
+
+    def recipes(self, names: Sequence[str] = (), groups: Sequence[str] = ()) -> list[Recipe]:
+        """Return the recipes of these targets and groups, each once; by default all.
+
+        Raises:
+            ConfigError: an unknown target, or a group that no recipe declares.
+        """
+        if not groups:
+            return list(map(self.recipe, dict.fromkeys(names or self.targets)))
+        by_group: dict[str, list[Recipe]] = {}
+        for recipe in map(self.recipe, self.targets):
+            for group in recipe.group:
+                by_group.setdefault(group, []).append(recipe)
+        chosen = list(map(self.recipe, names))
+        for group in groups:
+            if group not in by_group:
+                known = ", ".join(sorted(by_group)) or "none"
+                hint = f"groups: {known}; a recipe joins with 'group: [{group}]'"
+                raise ConfigError(f"no recipe declares the group {group!r}", hint)
+            chosen += by_group[group]
+        return list({recipe.name: recipe for recipe in chosen}.values())
+
+    def lock(
+        self,
+        recipe: Recipe,
+        options: LockOptions = LockOptions(),
+        path: Path | None = None,
+    ) -> Lock:
+        """Solve the environment, or import the lock of another tool, and write the lock file.
+
+        Args:
+            recipe: the target.
+            options: what the lock takes from an earlier one, and the solver.
+            path: the file to write; None: the target's lock file.
+
+        Raises:
+            LockError: the recipe names a lock of conda-lock, or there is no lock to update.
+            SolveError: no set of packages satisfies the environment.
+            FetchError, RegistryError: base, channel or index do not answer.
+        """
+        from builder.deliver.locking import lock
+
+        return lock(recipe, self.work, options, path or recipe.lock_path)
+
+    def check(self, recipe: Recipe) -> list[Path]:
+        """Check what a recipe names, before anything is downloaded or made.
+
+        Returns:
+            The files that are left out of ``files:`` because they look like secrets.
+
+        Raises:
+            ConfigError: ``base``, ``base_packages`` or ``files`` is wrong.
+        """
+        check_base(recipe)
+        check_base_python(recipe)
+        secrets: list[Path] = []
+        recipe_entries(recipe, secrets)
+        return secrets
+
+    def stale(self, recipe: Recipe) -> list[str]:
+        """Return the reasons why a target's lock file is stale; empty when it is up to date."""
+        path = recipe.lock_path
+        if not path.exists():
+            return [f"{path} does not exist"]
+        lock = read_lock(path)
+        return stale_reasons(recipe, lock) or self._code_reasons(recipe, lock)
+
+    def _code_reasons(self, recipe: Recipe, lock: Lock) -> list[str]:
+        """Return the packages of the project whose wheels are others by now."""
+        try:
+            changed = [old for old, _ in changed_wheels(recipe, lock, self.work)]
+        except BuilderError as e:
+            return [f"your code has changed, and its wheel cannot be compared: {e.message}"]
+        folders = {p.name: recipe.root / p.source.url for p in changed if p.source}
+        return [f"{name}: the files of {folder} changed" for name, folder in folders.items()]
+
+    def ensure_lock(self, recipe: Recipe) -> tuple[Lock, Path]:
+        """Return the target's lock and its path; lock first when there is no lock file.
+
+        Raises:
+            LockError: it is stale; the message holds the reasons.
+            WheelError, RunnerError, FetchError: a wheel cannot be built.
+        """
+        path = recipe.lock_path
+        if not path.exists():
+            if recipe.uses_lock_unchanged:
+                hint = "correct the path, or remove 'lock:' to lock here"
+                raise LockError(f"{recipe.source}: lock: {path} does not exist", hint)
+            self.work.reporter.note(f"no lock for {recipe.name} yet, locking now")
+            return self.lock(recipe), path
+        lock = read_lock(path)
+        if reasons := stale_reasons(recipe, lock):
+            raise LockError(f"{path} is stale: {'; '.join(reasons)}", f"builder lock {recipe.name}")
+        if self.changed_code == "refuse" and (reasons := self._code_reasons(recipe, lock)):
+            raise LockError(
+                f"{path} is stale: {'; '.join(reasons)}", f"builder build {recipe.name}"
+            )
+        if self.changed_code == "update":
+            lock = update_wheels(recipe, lock, path, self.work)
+        log.info("%s: the lock %s is up to date", recipe.name, path)
+        return lock, path
+
+    def lock_of_own_code(self, recipe: Recipe) -> Lock | None:
+        """Return the lock as it is, if it has packages of the project."""
+        lock = earlier_lock(recipe.lock_path)
+        return lock if lock is not None and has_own_code(recipe, lock) else None
+
+    def build(self, recipe: Recipe, options: BuildOptions = BuildOptions()) -> BuildResult:
+        """Build a target from its lock. :meth:`place` puts the result into ``dist/``."""
+        secrets = self.check(recipe)
+        request = self._request(recipe, options.lock_file)
+        request = replace(request, options=options, work=self.build_work or self.work)
+        if secrets:
+            from builder.build.image.ignore import secret_note
+
+            self.work.reporter.warn(secret_note(recipe, secrets))
+        result = run_engine(find_engine(options.engine or recipe.engine), request)
+        text = lock_in_image(request.lock_text)
+        return replace(result, image_lock=sha256(text), lock_text=text, requested=request.requested)
+
+    def request(self, recipe: Recipe, lock_file: Path | None = None) -> BuildRequest:
+        """Return the request for an engine, from the target's lock or from ``lock_file``."""
+        self.check(recipe)
+        return self._request(recipe, lock_file)
+
+    def packages_of(self, recipe: Recipe, lock_file: Path | None = None) -> tuple[Lock, Path]:
+        """Return the lock with the packages of the recipe's groups, and its file.
+
+        Args:
+            recipe: the target.
+            lock_file: a lock file to use instead of the target's own, also one of another tool:
+                what builder makes from it is then in ``dist/``.
+
+        Raises:
+            LockError: see :meth:`ensure_lock`, or the lock has no such group.
+        """
+        if lock_file is not None:
+            lock, path = self._given_lock(recipe, lock_file)
+        else:
+            lock, path = self.ensure_lock(recipe)
+        return chosen_groups(recipe, lock), path
+
+    def _given_lock(self, recipe: Recipe, lock_file: Path) -> tuple[Lock, Path]:
+        recipe = recipe.model_copy(update={"lock": str(lock_file.absolute())})
+        if recipe.imported_lock is None:
+            return read_lock(lock_file), lock_file
+        path = self.layout / f"{recipe.name}.lock.yml"
+        lock = earlier_lock(path)
+        if lock is None or stale_reasons(recipe, lock):
+            lock = self.lock(recipe, path=path)
+        return lock, path
+
+    def _request(self, recipe: Recipe, lock_file: Path | None) -> BuildRequest:
+        lock, path = self.packages_of(recipe, lock_file)
+        requested = recipe_environment(recipe).requested
+        build_wheels = partial(build_missing_wheels, recipe, lock, self.work)
+        return BuildRequest(
+            recipe, lock, path.read_bytes(), self.work, requested, build_wheels=build_wheels
+        )
+
+    def place(
+        self, result: BuildResult, layout: Path | None = None, tag: str | None = None
+    ) -> Path:
+        """Put a build into ``dist/``, and return the folder of the OCI layout or the SIF's path.
+
+        An OCI image goes into the layout under the target's name, a SIF next to it as
+        ``TARGET.sif``, and the Dockerfile, definition file or environment file of another engine.
+        """
+        folder = layout or self.layout
+        name = tag or result.recipe.name
+        forget_pull(folder, name)
+        if result.definition is not None:
+            suffix, text = result.definition
+            write_if_changed(folder / f"{name}.{suffix}", text.encode())
+        if isinstance(result.artifact, SifImage):
+            sif = folder / f"{name}.sif"
+            with working(self.work.reporter, f"writing {sif}"):
+                self.work.store.place(result.artifact.path, sif, result.artifact.digest)
+            return sif
+        with working(self.work.reporter, f"writing {name} into {folder}"):
+            write_layout(result.artifact, folder, name, self.work.store)
+        return folder
+
+    def stored(self, recipe: Recipe) -> StoredImage | None:
+        """Return the target's image in ``dist/``, pulled or built last; None if there is none.
+
+        Raises:
+            ImageError: ``dist/`` is damaged.
+        """
+        has_layout = (self.layout / "index.json").exists()
+        digest = list_tags(self.layout).get(recipe.name) if has_layout else None
+        if digest is None:
+            return None
+        pulled_from = tag_annotations(self.layout, recipe.name).get(PULLED_FROM, "")
+        return StoredImage(read_layout(self.layout, digest, recipe.architecture), pulled_from)
+
+    @property
+    def reports(self) -> Path:
+        """The folder of smoke reports: a folder of JSON files for each target."""
+        return own_path(self.root, "reports")
+
+    def smoke_plan(self, result: BuildResult) -> SmokePlan:
+        """Return the plan of a build's smoke test: the recipe's ``smoke``, or from the lock."""
+        from builder.deliver.smoke.suggested import plan_smoke
+
+        recipe = result.recipe
+        packages = result.lock.for_platform(recipe.platform)
+        return plan_smoke(recipe.smoke, packages, recipe_environment(recipe).requested)
+
+    def smoke(
+        self,
+        result: BuildResult,
+        options: SmokeOptions | None = None,
+        job: SlurmOptions | None = None,
+    ) -> SmokeReport:
+        """Run the smoke test inside the image (or SIF), and store its report.
+
+        Args:
+            result: the build.
+            options: how the benchmark runs; ``plan`` is set here.
+            job: the Slurm job that runs it, see :func:`builder.deliver.smoke.slurm.complete_job`;
+            None:
+                this host.
+        """
+        from builder.deliver.smoke.options import DEFAULTS
+        from builder.deliver.smoke.run import smoke
+        from builder.deliver.smoke.slurm import smoke_on_slurm
+
+        options = replace(options or DEFAULTS, plan=self.smoke_plan(result))
+        if job is not None:
+            return smoke_on_slurm(
+                result,
+                (self.reports / result.recipe.name).absolute(),
+                slurm=job,
+                options=options,
+                reporter=self.work.reporter,
+            )
+        return smoke(
+            result.artifact,
+            result.recipe,
+            self.work,
+            options=options,
+            lock=result.lock,
+            folder=self.reports,
+        )

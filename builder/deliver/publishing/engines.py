@@ -1,0 +1,172 @@
+"""Container engines that pull a published image into their storage, with builder's credentials."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from builder.build.run.podman import migrated_ids
+from builder.build.run.process import execute
+from builder.core.errors import BuilderError, RunnerError, UsageError
+from builder.core.progress import working
+from builder.core.settings import Settings
+from builder.core.store.files import space_errors, write_atomic
+from builder.core.workspace import Workspace
+from builder.deliver.publishing.destination import PublishDestination, RegistryDestination
+from builder.deliver.publishing.pull import Pulled, PulledTarget, reference_of, resolve_published
+from builder.deliver.site.pulled import EnginePull, record_pull
+from builder.formats.oci.manifest import parse_manifest
+from builder.lock.config.policy import has_policy
+
+EngineName = Literal["podman-hpc", "podman"]
+
+
+@dataclass(frozen=True, slots=True)
+class PullEngine:
+    """A container engine that pulls."""
+
+    name: EngineName
+    work: Workspace
+    """A temporary file with the credentials is in the ``tmpdir`` of its settings."""
+
+    @property
+    def migrates(self) -> bool:
+        """Whether it makes a squashfs file of what it pulls, in a storage that all nodes see."""
+        return self.name == "podman-hpc"
+
+    def check(self, wanted: PulledTarget) -> None:
+        """Check that it is installed, and runs images of this format.
+
+        Raises:
+            RunnerError: it is not installed.
+            UsageError: the target runs a SIF.
+        """
+        if wanted.format == "sif":
+            hint = "leave out --load: the SIF is a file"
+            raise UsageError(f"target {wanted.name} runs a SIF, which {self.name} does not", hint)
+        if shutil.which(self.name) is None:
+            hint = "pull on a machine that has it, or leave out --load"
+            raise RunnerError(f"{self.name} is not installed here", hint)
+
+    def has(self, name: str, image_id: str, digest: str) -> bool:
+        """Return whether it has this image, for podman-hpc where all nodes see it.
+
+        Args:
+            name: its name at the pull.
+            image_id: digest of the config, which some engines report.
+            digest: of the manifest, which others report.
+        """
+        if self.migrates:
+            return image_id in migrated_ids(self.name)
+        done = execute([self.name, "image", "inspect", name])
+        if done.returncode:
+            return False
+        value: dict[str, Any] = json.loads(done.stdout)[0]
+        own_id = str(value.get("Id", "")).removeprefix("sha256:")
+        digests = [str(text).rpartition("@")[2] for text in value.get("RepoDigests") or ()]
+        return bool({f"sha256:{own_id}", *digests} & {image_id, digest})
+
+
+def pull_into(
+    engine: PullEngine,
+    wanted: PulledTarget,
+    origin: PublishDestination,
+    tag: str,
+    *,
+    if_changed: bool = False,
+    record: Path | None = None,
+) -> Pulled:
+    """Have a container engine pull the image of a tag.
+
+    podman-hpc pulls it by its digest, and migrates it. Where a policy has verified the image, it is
+    pulled by its digest too: the tag may move until then.
+
+    Args:
+        engine: the engine whose storage receives the image.
+        wanted: the target's recipe, or any image.
+        origin: where it was published.
+        tag: a tag or a digest.
+        if_changed: do nothing if the engine already has the registry's image under this name.
+        record: the project's ``dist/``, which receives the record of the pull for ``run`` and
+            ``job``.
+
+    Raises:
+        RunnerError: the engine is not installed, cannot pull, or did not migrate the image.
+        UsageError: ``origin`` is an OCI layout, or the target runs a SIF.
+        RegistryError, ImageError: see :func:`builder.deliver.publishing.pull.pull`.
+    """
+    if not isinstance(origin, RegistryDestination):
+        hint = "leave out --load: the image goes into dist/"
+        raise UsageError(f"--load {engine.name} needs a registry, not {origin.name}", hint)
+    where = reference_of(origin, tag)
+    engine.check(wanted)
+    described, layer = resolve_published(wanted, origin, tag)
+    if layer is not None:
+        raise UsageError(f"{where} is a SIF, which {engine.name} does not run", "leave out --load")
+    manifest = parse_manifest(origin.manifest(described), described, where)
+    image_id = str(manifest["config"]["digest"])
+    image = reference_of(origin, described.digest)
+    verified = wanted.root is not None and has_policy(wanted.root)
+    name = image if engine.migrates or verified else where
+    is_current = engine.has(name, image_id, described.digest)
+    if not is_current or not if_changed:
+        with working(engine.work.reporter, f"{engine.name} pulls {name}"):
+            _pull(engine, origin, name)
+        if not engine.has(name, image_id, described.digest):
+            raise _other_image(engine, origin, name, image_id, described.digest)
+    if record is not None:
+        record_pull(record, wanted.name, EnginePull(engine.name, where, image, image_id))
+    return Pulled(wanted.name, where, described.digest, not is_current, f"{engine.name}:{name}")
+
+
+def _other_image(
+    engine: PullEngine, origin: RegistryDestination, name: str, image_id: str, digest: str
+) -> BuilderError:
+    """Return the error for a pull that ended well, and after which the image is not there."""
+    if engine.migrates:  # podman-hpc ends with 0 although the migration failed
+        return RunnerError(
+            f"podman-hpc pulled {name}, but compute nodes do not see it: it was not migrated",
+            f"podman-hpc migrate {image_id.partition(':')[2][:12]}",
+        )
+    return origin.client.error(
+        f"the engine pulled another image than {digest}, which {name} was before the pull",
+        "the tag has moved: pull again",
+    )
+
+
+def _pull(engine: PullEngine, origin: RegistryDestination, name: str) -> None:
+    tls = ["--tls-verify=false"] if origin.client.plain_http else []
+    with _auth_file(origin, engine.work.settings) as env:
+        done = execute([engine.name, "pull", *tls, name], env={**os.environ, **env})
+    if done.returncode:
+        raise RunnerError(
+            f"{engine.name} could not pull {name}: {done.stderr.strip()[-500:]}",
+            f"does {engine.name} work? {engine.name} info",
+        )
+
+
+@contextmanager
+def _auth_file(origin: RegistryDestination, settings: Settings) -> Iterator[dict[str, str]]:
+    """Yield variables with which podman uses these credentials: they name a temporary file.
+
+    Only this user can read it.
+    """
+    credentials = origin.client.credentials(origin.repository)
+    if not credentials.username:
+        yield {}
+        return
+    with space_errors(settings.tmpdir):
+        settings.tmpdir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="auth-", dir=settings.tmpdir) as folder:
+        path = Path(folder) / "auth.json"
+        auth = {"auth": credentials.basic.removeprefix("Basic ")}
+        data = json.dumps({"auths": {origin.client.host: auth}})
+        write_atomic(path, data.encode(), 0o600)
+        yield {"REGISTRY_AUTH_FILE": str(path)}

@@ -1,0 +1,274 @@
+"""Publishes images: first the blobs and the manifest, then what is attached, and the tags last.
+
+No tag moves before the smoke test has passed and what was sent has been read back, see
+:func:`publish`. The test runs before the push, or after it if it is a Slurm job, which runs the
+published image. An OCI image is published unchanged, a SIF as an ORAS artifact. The SBOM, the
+provenance and the report of the smoke test are attached before a tag names the image.
+
+The layers of a base image in a registry are downloaded only when something needs them: the smoke
+test on this host, an OCI layout, or (a few of them) the SBOM. A registry without them gets them
+from the base's registry while they are read. An image has the same digest with and without them on
+this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from builder.build.engines.base import BuildResult
+from builder.core.errors import UsageError
+from builder.core.model import Image
+from builder.core.stages import BuildOptions
+from builder.deliver.project import Project
+from builder.deliver.publishing import testers
+from builder.deliver.publishing.attest import attach_all
+from builder.deliver.publishing.destination import (
+    PublishDestination,
+    RegistryDestination,
+    destination_text,
+    open_destination,
+)
+from builder.deliver.publishing.keys import SigningKey
+from builder.deliver.publishing.read_back import Verified, push_and_read_back
+from builder.deliver.publishing.reuse import is_reused, reusing
+from builder.deliver.publishing.seal import Seal, Signer
+from builder.deliver.publishing.smoke_record import known_verdict
+from builder.deliver.publishing.tags import TagDigests, TagPlan, check_tags, move_tags
+from builder.deliver.publishing.verify import Trust
+from builder.deliver.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
+from builder.deliver.smoke.values import mapping
+from builder.formats.registry.push import KnownBlobs, PushReport
+from builder.lock.config.policy import POLICY_FILE
+from builder.lock.config.recipe import Recipe
+from builder.lock.inputs import require_sha256
+
+
+@dataclass(frozen=True)
+class PublishOptions:
+    """The options of publishing; the same for all targets of one command."""
+
+    to: str | None = None
+    """The destination, see :func:`destination_text`. None: the recipe's."""
+    month: str | None = None
+    """A tag that replaces the recipe's dated ones. None: the current month's."""
+    only: tuple[str, ...] = ()
+    """Those of the target's tags that move; empty: all."""
+    move_tags: bool = True
+    """False: publish by digest only, which needs no smoke test."""
+    force: bool = False
+    """Dated tags may move to another digest."""
+    policy: testers.SmokePolicy = "auto"
+    """``auto`` tests an image once per machine, ``always`` each time."""
+    smoke: SmokeOptions = DEFAULTS
+    """The options of the smoke test."""
+    ab: bool = False
+    """No tag moves if the image is slower than the published one."""
+    job: SlurmOptions | None = None
+    """The Slurm job that tests the image after the push. None: this host tests it before."""
+    dry_run: bool = False
+    """Build, and report what would be published."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of the manifest."""
+    sign: SigningKey | None = None
+    """The key that signs the release. None: it is not signed."""
+    known: KnownBlobs = field(default_factory=dict)
+    """Blobs that this command has pushed, and where: they are not sent again."""
+
+    def destination_of(self, recipe: Recipe) -> str:
+        """Return the destination of a target. Raises UsageError: see :func:`destination_text`."""
+        return destination_text(recipe, self.to)
+
+    def tags_of(self, recipe: Recipe) -> TagPlan:
+        """Return the tags of a target that move.
+
+        Raises:
+            UsageError: ``only`` names a tag that the target does not have.
+        """
+        plan = TagPlan.of(recipe, self.month).only(self.only, recipe.name)
+        return plan if self.move_tags else replace(plan, tags=())
+
+
+@dataclass(frozen=True)
+class Published:
+    """The result of publishing a target."""
+
+    target: str
+    reference: str
+    """The destination, without a tag."""
+    digest: str
+    """Of the manifest."""
+    tags: tuple[str, ...]
+    """Those that name ``digest`` now (with ``dry_run``: would name)."""
+    push: PushReport | None = None
+    """None: nothing was sent (``dry_run``)."""
+    smoke: str = "not run"
+    """The verdict of the smoke test, or ``not run``; ``none``: the recipe has no test."""
+    dry_run: bool = False
+    attached: Mapping[str, str] = field(default_factory=dict)
+    """The digests of the attached artifacts, by their types."""
+    before: Mapping[str, str | None] = field(default_factory=dict)
+    """The digests that the tags named before. None: there was no such tag."""
+    signed: bool = False
+    verified: Verified | None = None
+    """Blobs that were read back before a tag moved. None: nothing was sent (``dry_run``)."""
+    untested: str = ""
+    """The recipe's reason for having no smoke test; empty: there is one."""
+
+
+def build_to_publish(project: Project, recipe: Recipe, options: PublishOptions) -> BuildResult:
+    """Build a target for :func:`publish`; errors of the destination and of the job come before.
+
+    The layered engine needs only the digests of the base's layers for an OCI image, so they are not
+    downloaded. A SIF contains their files, and the other engines run the base.
+
+    Raises:
+        UsageError: no destination is configured, no job can run the test, or the policy of the
+            project cannot be fulfilled.
+    """
+    where = options.destination_of(recipe)
+    if not options.tags_of(recipe).tags:
+        trust = Trust.find(recipe.root)
+    else:
+        trust = Signer.of(where, recipe.root, options.sign).trust
+        if recipe.smoke.none and trust is not None and "smoke" in trust.policy.require:
+            problem = f"{POLICY_FILE} requires a smoke test, and target {recipe.name} has none"
+            hint = "write smoke: into the recipe, or remove smoke from require: in the policy"
+            raise UsageError(problem, hint)
+    if options.job is not None:
+        from builder.deliver.smoke.slurm import check_smoke_job
+
+        check_smoke_job(recipe, options.job, options.smoke)
+    download_base = recipe.engine != "layered" or recipe.format != "oci"
+    work = reusing(project.work, recipe, where, trust)
+    strict = replace(project, changed_code="refuse", build_work=work)
+    build = BuildOptions(annotations=options.annotations, download_base=download_base)
+    return strict.build(recipe, build)
+
+
+def publish(project: Project, result: BuildResult, options: PublishOptions) -> Published:
+    """Publish a built image or SIF.
+
+    Args:
+        project: of the target.
+        result: the build; layers of its base need not be on this machine.
+        options: see :class:`PublishOptions`.
+
+    Raises:
+        SmokeError: the smoke test did not pass.
+        TagExistsError: a dated tag names another digest, a tag would go back to an older image, or
+            another publish moved a tag at the same time.
+        HashMismatch, ImageError: what was published is not what its digest says; no tag was moved.
+        RegistryError: the registry refuses, or cannot be reached.
+        UsageError: no destination is configured.
+        LockError: packages of the lock have no SHA-256.
+        VerifyError: the release does not fulfil the policy of the project; no tag was moved.
+    """
+    require_sha256(result.recipe, result.lock)
+    where = options.destination_of(result.recipe)
+    destination = open_destination(where, project.work, known=options.known)
+    with contextlib.closing(destination):
+        return _publish_to(destination, project, result, options)
+
+
+def _publish_to(
+    destination: PublishDestination, project: Project, result: BuildResult, options: PublishOptions
+) -> Published:
+    """Publish step by step. The tags are checked first, before anything expensive.
+
+    With ``--no-tags`` the plan has no tags: nothing is tested, and none moves.
+    """
+    recipe, plan, force = result.recipe, options.tags_of(result.recipe), options.force
+    release = testers.Release(result, options.annotations)
+    digest = release.image.digest
+
+    # without tags nothing is released
+    signer = Signer.of(destination.name, recipe.root, options.sign) if plan.tags else Signer()
+    destination.prepare_push()  # asks for one token that may push; sends nothing
+    reporter = project.work.reporter
+    before = check_tags(destination, plan, release.image, force=force, reporter=reporter)
+    if options.dry_run:
+        name = destination.name
+        return Published(recipe.name, name, digest, plan.tags, dry_run=True, before=before)
+
+    tester = _choose_tester(destination, project, release, options, plan, before)
+    release = tester.before_push(release)
+    pushed, verified = push_and_read_back(destination, release.image, project.work.settings.cache)
+    release = tester.after_push(release)
+    can_reuse = isinstance(destination, RegistryDestination) and isinstance(result.artifact, Image)
+    reuses = can_reuse and is_reused(recipe, signer.trust)
+    attached = attach_all(destination, release, project, reuses=reuses)
+    if plan.tags:
+        release.require_verdict()
+    seal = Seal(destination, release.image, recipe.name, plan, "publish", signer, attached)
+    before = move_tags(destination, plan, release.image, before, force=force, announce=seal.record)
+    return Published(
+        recipe.name,
+        destination.name,
+        digest,
+        plan.tags,
+        push=pushed,
+        smoke=release.verdict,
+        attached=attached,
+        before=before,
+        verified=verified,
+        signed=signer.key is not None,
+        untested=(recipe.smoke.none or "") if release.verdict == "none" else "",
+    )
+
+
+def _choose_tester(
+    destination: PublishDestination,
+    project: Project,
+    release: testers.Release,
+    options: PublishOptions,
+    plan: TagPlan,
+    named: TagDigests,
+) -> testers.Tester:
+    """Return the test that has to pass before a tag moves; ``named``: the tags' digests now."""
+    if not options.move_tags:
+        return testers.Tester()
+    smoke, job = options.smoke, options.job
+    tester: testers.Tester
+    known = known_verdict(project, release.result, again=options.policy == "always")
+    if known and options.sign is not None and not _is_about(known[1], release.result.digest):
+        known = None  # a signed release needs its report
+    if known is not None:  # also in place of a job
+        tester = testers.KnownTester(*known)
+    elif job is not None:
+        tester = testers.JobTester(project, destination, smoke, job)
+    else:
+        tester = testers.LocalTester(project, smoke)
+    if options.ab:
+        previous = testers.earlier_image(plan, named, release.image, project)
+        if previous:
+            return testers.ComparingTester(tester, project, destination, smoke, job, previous)
+    return tester
+
+
+def _is_about(report: Mapping[str, Any] | None, digest: str) -> bool:
+    return report is not None and mapping(report.get("image")).get("digest") == digest
+
+
+def refuse_shared_tags(recipes: Sequence[Recipe], options: PublishOptions) -> None:
+    """Refuse targets that would be published under the same tag, before anything is built.
+
+    Raises:
+        UsageError: two targets share a tag; the message names both and the tag.
+    """
+    taken: dict[str, Recipe] = {}
+    for recipe in recipes:
+        try:
+            where = options.destination_of(recipe)
+        except UsageError:
+            continue  # reported when this target is published
+        for tag in options.tags_of(recipe).tags:
+            other = taken.setdefault(f"{where}:{tag}", recipe)
+            if other.name != recipe.name:
+                raise UsageError(
+                    f"{other.name} and {recipe.name} would both be published as {where}:{tag}",
+                    "give each its own registry.repository or registry.tags, and name only the "
+                    "host: --to HOST/; or publish them one by one",
+                )

@@ -1,0 +1,291 @@
+"""Pulls the published image of a target, unless this machine has it already.
+
+An OCI image has the same manifest digest in a registry, in an OCI layout and in podman's storage; a
+SIF's artifact contains the sha256 of the file. So one request, for the digest of a tag, is enough
+to know whether anything must be downloaded.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from builder.build.bases.reference import path_and_tag
+from builder.core.errors import ImageError, RegistryError, UsageError
+from builder.core.model import Descriptor, Image, SifImage
+from builder.core.progress import working
+from builder.core.store.blobs import Store
+from builder.core.workspace import Workspace
+from builder.deliver.project import PULLED_FROM
+from builder.deliver.publishing.destination import (
+    PublishDestination,
+    open_destination,
+    verify_layers,
+)
+from builder.deliver.site.images import image_reference
+from builder.deliver.site.pulled import forget_pull
+from builder.formats.oci.config import host_architecture
+from builder.formats.oci.layout import list_tags, read_layout, tag_annotations, write_layout
+from builder.formats.oci.manifest import through_indexes
+from builder.formats.oci.reference import Reference, is_digest, is_tag
+from builder.formats.registry.oras import sif_layer
+from builder.formats.registry.referrers import Attached
+from builder.lock.config.policy import has_policy
+from builder.lock.config.recipe import Recipe
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AnyImage:
+    """An image or SIF for this machine's processor, whatever target it is of."""
+
+    name: str
+    """For messages, and in OCI layouts."""
+    format: Literal["any"] = "any"
+    architecture: str = field(default_factory=host_architecture)
+    """The OCI's name of the processor."""
+    root: Path | None = None
+    """The project whose policy must accept it; None: no policy."""
+
+
+#: What is pulled.
+PulledTarget = Recipe | AnyImage
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """The result of a pull."""
+
+    target: str
+    reference: str
+    """The origin with the tag or digest."""
+    digest: str
+    """Of the manifest for an OCI image, of the file for a SIF."""
+    changed: bool
+    """False: this machine had the image already."""
+    place: str
+    """The image's location now: a file, ``oci:DIR:TAG``, or ``ENGINE:NAME``."""
+
+
+def pull(
+    recipe: Recipe,
+    origin: PublishDestination,
+    tag: str,
+    output: Path,
+    work: Workspace,
+    *,
+    if_changed: bool = False,
+) -> Pulled:
+    """Download the image of a tag: a SIF into a file, an OCI image into a layout.
+
+    Args:
+        recipe: states whether it is a SIF, and for which processor.
+        origin: where it was published.
+        tag: a tag or a digest.
+        output: the file for a SIF; the folder of an OCI layout otherwise.
+        if_changed: ask for the digest only, and change nothing when ``output`` holds that image
+            undamaged. False: an OCI image is written into the layout again. Blobs on this machine
+            are not downloaded in either case.
+
+    Raises:
+        RegistryError: there is no such tag, or the registry refuses.
+        ImageError: it is not what the target runs, or is damaged.
+        VerifyError: the policy of the project refuses it.
+        HashMismatch, SpaceError: see
+        :class:`builder.deliver.publishing.destination.PublishDestination`.
+    """
+    where = reference_of(origin, tag)
+    described, layer = resolve_published(recipe, origin, tag)
+    if layer is not None:
+        changed = origin.sif(layer, output)
+        return Pulled(recipe.name, where, layer.digest, changed, str(output))
+    with working(work.reporter, f"verifying {recipe.name} in {output}"):
+        is_here = _in_layout(output, recipe.name, described.digest, work.store)
+    is_recorded = is_here and tag_annotations(output, recipe.name).get(PULLED_FROM) == where
+    if not is_recorded or not if_changed:
+        image = origin.image(described.digest, recipe.architecture)
+        descriptor = replace(image.manifest_descriptor, annotations={PULLED_FROM: where})
+        with working(work.reporter, f"writing {recipe.name} into {output}"):
+            marked = replace(image, manifest_descriptor=descriptor)
+            write_layout(marked, output, recipe.name, work.store)
+    forget_pull(output, recipe.name)
+    return Pulled(recipe.name, where, described.digest, not is_here, f"oci:{output}:{recipe.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class PulledReference:
+    """An image that was pulled by its name, without a recipe. It is in the cache."""
+
+    reference: str
+    digest: str
+    """Of the manifest for an OCI image, of the file for a SIF."""
+    artifact: Image | SifImage
+    changed: bool
+    """False: the SIF was in the cache already."""
+
+
+def is_reference(text: str) -> bool:
+    """Return whether a text names an image, with a host or as ``oci:DIR``, and not a target."""
+    host, slash, _ = text.partition("/")
+    return text.startswith("oci:") or bool(slash and re.search(r"\A[^.]+[.:]|\Alocalhost\Z", host))
+
+
+def split_image(text: str) -> tuple[str, str]:
+    """Return destination and tag (or digest) of ``HOST/REPOSITORY[:TAG]`` or ``oci:DIR[:TAG]``.
+
+    Raises:
+        RegistryError: it is not a reference.
+    """
+    if text.startswith("oci:"):
+        path, tag = path_and_tag(text.removeprefix("oci:"), Path())
+        return f"oci:{path}", tag or "latest"
+    parsed = Reference.parse(text)
+    return parsed.name, parsed.ref
+
+
+def pull_reference(text: str, work: Workspace, root: Path | None = None) -> PulledReference:
+    """Download an image or a SIF into the cache, as far as it is not there.
+
+    Args:
+        text: ``HOST/REPOSITORY[:TAG]``, with a digest instead of the tag, or ``oci:DIR[:TAG]``.
+        root: the project whose policy must accept the image; None: no policy.
+
+    Raises:
+        RegistryError: there is no such tag, or the registry refuses.
+        ImageError: it is damaged, or for another processor.
+    """
+    where, tag = split_image(text)
+    wanted = AnyImage(text, root=root)
+    origin = open_destination(where, work)
+    with closing(origin):
+        described, layer = resolve_published(wanted, origin, tag)
+        reference = reference_of(origin, tag)
+        if layer is None:
+            image = origin.image(described.digest, wanted.architecture)
+            return PulledReference(reference, described.digest, image, changed=True)
+        path = work.store.folders.sif / f"pulled-{layer.digest.partition(':')[2][:24]}.sif"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        changed = origin.sif(layer, path)
+        sif = SifImage(path, layer.digest, layer.size, wanted.architecture)
+        return PulledReference(reference, layer.digest, sif, changed)
+
+
+def find_attached(text: str, artifact_type: str, work: Workspace) -> list[Attached]:
+    """Return the artifacts of a type that are attached to an image, the newest last.
+
+    Args:
+        text: see :func:`split_image`.
+        artifact_type: such as :data:`builder.deliver.publishing.release.SMOKE_REPORT`.
+
+    Raises:
+        RegistryError, ImageError: there is no such image, or what is attached is damaged.
+    """
+    where, tag = split_image(text)
+    with closing(open_destination(where, work)) as origin:
+        described, _ = find_published(AnyImage(text), origin, tag)
+        return origin.attached_to(described.digest, artifact_type)
+
+
+def pinned_reference(recipe: Recipe, work: Workspace, *, image: str = "") -> str:
+    """Ask the registry which image a tag names now; return ``HOST/REPOSITORY@sha256:...``.
+
+    Args:
+        recipe: the target.
+        image: a reference in place of the recipe's; one with a digest is returned unchanged, but
+            verified if the project has a policy.
+
+    Raises:
+        UsageError: the recipe names no repository.
+        RegistryError: there is no such tag, or the registry does not answer.
+        ImageError: it is not what the target runs.
+    """
+    where, tag = split_image(image or image_reference(recipe))
+    if is_digest(tag) and not has_policy(recipe.root):
+        return image
+    origin = open_destination(where, work, option="--image")
+    with closing(origin):
+        described, _ = resolve_published(recipe, origin, tag)
+        return reference_of(origin, described.digest)
+
+
+def reference_of(origin: PublishDestination, tag: str) -> str:
+    """Return the destination with a tag or digest.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if is_digest(tag):
+        return f"{origin.name}@{tag}"
+    if is_tag(tag):
+        return f"{origin.name}:{tag}"
+    raise UsageError(f"{tag!r} is neither a tag nor a digest", "write latest, 26.11 or sha256:...")
+
+
+def resolve_published(
+    wanted: PulledTarget, origin: PublishDestination, tag: str
+) -> tuple[Descriptor, Descriptor | None]:
+    """Return the manifest of a tag or digest for the processor, and its SIF if it has one.
+
+    If the project has a policy, the image is verified.
+
+    Raises:
+        RegistryError, ImageError: see :func:`find_published`.
+        VerifyError: the policy refuses it.
+    """
+    described, layer = find_published(wanted, origin, tag)
+    if wanted.root is not None and has_policy(wanted.root):
+        from builder.deliver.publishing.verify import Subject, Trust, verify
+
+        trust = Trust.find(wanted.root)
+        assert trust is not None
+        subject = Subject(origin, tag, described.digest, layer.digest if layer else "")
+        verify(subject, trust).require()
+    return described, layer
+
+
+def find_published(
+    wanted: PulledTarget, origin: PublishDestination, tag: str
+) -> tuple[Descriptor, Descriptor | None]:
+    """Return the manifest of a tag or digest for the processor, and its SIF; verify nothing.
+
+    Raises:
+        RegistryError: there is no such tag.
+        ImageError: it is not what the target runs.
+    """
+    where = reference_of(origin, tag)
+    described = origin.resolve(tag)
+    if described is None:
+        publish = f"publish it (builder publish {wanted.name}), or "
+        hint = f"{publish if wanted.format != 'any' else ''}name another tag"
+        raise RegistryError(f"there is no {where}", hint, status=404)
+    described = through_indexes(described, origin.manifest, wanted.architecture, where)
+    log.info("%s is the image %s", where, described.digest)
+    layer = sif_layer(origin.manifest(described), described, where)
+    if wanted.format == "sif" and layer is None:
+        raise ImageError(
+            f"{where} is an OCI image, and target {wanted.name} runs a SIF",
+            "publish the target's SIF there; or convert the image with Apptainer: "
+            "apptainer pull docker://...",
+        )
+    if wanted.format == "oci" and layer is not None:
+        raise ImageError(
+            f"{where} is a SIF, and target {wanted.name} runs an OCI image",
+            "correct the repository or the tag",
+        )
+    return described, layer
+
+
+def _in_layout(folder: Path, tag: str, digest: str, store: Store) -> bool:
+    """Return whether a layout holds this image under the tag, with undamaged layers."""
+    try:
+        if list_tags(folder).get(tag) != digest:
+            return False
+        verify_layers(read_layout(folder, tag), folder, store)
+    except ImageError:
+        return False
+    return True

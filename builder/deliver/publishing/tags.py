@@ -1,0 +1,323 @@
+"""The tags of an image: their names, the check whether they may move, and the moves.
+
+Nobody can move several tags of a registry in one step. So all tags are checked before the first one
+moves, and each move states what the tag must name at that moment: what another publish moved in the
+meantime is not overwritten, and the loser of a race gets an error.
+
+Two moves are refused: a dated tag to another image, and any tag back to an older image. The
+creation times tell which of two images is older: those of the locks, or SOURCE_DATE_EPOCH. Equal
+times tell nothing, because all images of one lock have the same. Nor does 1980, the time of images
+whose lock has no date, or a time in the future: otherwise an image with a forged time would keep
+its tag. If the times tell nothing, the tag moves, and what it named before is reported.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from builder.core.errors import BuilderError, ConfigError, TagExistsError, UsageError
+from builder.core.model import Descriptor, Image
+from builder.core.parallel import in_parallel
+from builder.core.progress import QUIET, Reporter
+from builder.core.settings import DEFAULT_EPOCH
+from builder.deliver.publishing.destination import PublishedTags
+from builder.formats.oci.manifest import INDEXES
+from builder.formats.oci.reference import TAG_RULE, is_tag
+from builder.formats.registry.push import CHECKS
+from builder.formats.registry.referrers import CREATED
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.yamlfile import place_of
+
+log = logging.getLogger(__name__)
+
+#: The digest that each tag names; None: there is no such tag.
+TagDigests = Mapping[str, str | None]
+
+#: The tag of an image that is to be promoted, see :mod:`builder.deliver.publishing.promote`.
+CANDIDATE = "candidate"
+#: A tag that is not fixed is moved this many times if other publishes move it at the same moment.
+_TRIES = 3
+#: By how much the clocks of machines that publish may differ.
+_CLOCKS_DIFFER = datetime.timedelta(days=1)
+
+
+class TagLost(TagExistsError):
+    """Another client changed a tag between the check and the end of this publish.
+
+    Args:
+        message, hint: see :class:`builder.core.errors.BuilderError`.
+        tag: the tag.
+    """
+
+    def __init__(self, message: str, hint: str, tag: str) -> None:
+        super().__init__(message, hint)
+        self.tag = tag
+
+
+@dataclass(frozen=True)
+class TagPlan:
+    """The tags for an image.
+
+    Tags made from a pattern with ``%`` (``%y.%m``) are fixed: the record of a month, which does not
+    move to another digest without ``--force``.
+    """
+
+    tags: tuple[str, ...]
+    """In the order in which they are set. Fixed ones come first: ``latest`` never names an image
+    that the month's tag could not be set to."""
+    fixed: frozenset[str]
+    """The recipe's tags that do not move once they are set."""
+
+    @classmethod
+    def of(
+        cls, recipe: Recipe, month: str | None = None, today: datetime.date | None = None
+    ) -> TagPlan:
+        """Return the recipe's tags for a day.
+
+        Args:
+            recipe: its ``registry.tags`` are the patterns.
+            month: a tag (``26.11``) that replaces every dated one.
+            today: default: the current day in UTC.
+
+        Raises:
+            UsageError, ConfigError: ``month``, or a tag of the recipe, is no tag.
+        """
+        day = today or datetime.datetime.now(datetime.UTC).date()
+        if month:
+            check_tag(month, recipe, "--tag")
+        named = {pattern: day.strftime(pattern) for pattern in recipe.registry.tags}
+        for tag in named.values():
+            check_tag(tag, recipe, None)
+        plain = {pattern for pattern in named if "%" not in pattern}
+        fixed = {month or tag for pattern, tag in named.items() if pattern not in plain}
+        if month and month not in plain:
+            fixed.add(month)
+        return cls((*sorted(fixed), *sorted(plain - fixed)), frozenset(fixed))
+
+    def only(self, chosen: Sequence[str], target: str) -> TagPlan:
+        """Return the plan with the chosen ones of its tags; all if none is chosen.
+
+        :data:`CANDIDATE` alone can be chosen for every target.
+
+        Raises:
+            UsageError: the target has no such tag.
+        """
+        if tuple(chosen) == (CANDIDATE,):
+            return replace(self, tags=(CANDIDATE,))
+        if wrong := [tag for tag in chosen if tag not in self.tags]:
+            hint = f"its tags are {', '.join(self.tags)}; --tag replaces the dated ones"
+            raise UsageError(f"--only {wrong[0]}: {target} has no such tag", hint)
+        return replace(self, tags=tuple(tag for tag in self.tags if not chosen or tag in chosen))
+
+
+def check_tag(tag: str, recipe: Recipe, option: str | None) -> None:
+    """Check a tag of the command line (``option``), or of the recipe (None).
+
+    Raises:
+        UsageError, ConfigError: no registry accepts such a tag, and the hint is the rule; or it is
+            :data:`CANDIDATE`, which is no dated tag.
+    """
+    if option and tag == CANDIDATE:
+        problem = f"{option} {CANDIDATE}: a dated tag does not move, and this one does"
+        raise UsageError(problem, f"to move it: --only {CANDIDATE}")
+    if is_tag(tag):
+        return
+    valid = re.sub(r"[^A-Za-z0-9_.-]+", "-", tag).strip("-.")[:128] or "26.11"
+    if option:
+        raise UsageError(f"{option} {tag!r} is not a tag", f"{TAG_RULE}: {option} {valid}")
+    where = place_of(recipe.source, "registry", "tags")
+    raise ConfigError(f"{where}: {tag!r} is not a tag", f"{TAG_RULE}: write {valid}")
+
+
+def check_tags(
+    destination: PublishedTags,
+    plan: TagPlan,
+    image: Image,
+    *,
+    force: bool,
+    reporter: Reporter = QUIET,
+) -> TagDigests:
+    """Return the digests that all tags name now (None: no such tag), if all may move to an image.
+
+    Args:
+        destination: where the image is to be published.
+        plan: the tags.
+        image: the image.
+        force: every tag may move.
+        reporter: receives a note if nothing tells whether a tag goes back.
+
+    Raises:
+        TagExistsError: a fixed tag names another digest, or another tag would go back to an older
+            image or names an index of several platforms.
+        RegistryError: the registry cannot be reached.
+    """
+    found = dict(in_parallel(destination.resolve, plan.tags, CHECKS))
+    moving = {tag: named for tag, named in found.items() if named and named.digest != image.digest}
+    if not force:
+        for tag, named in moving.items():
+            _check_move(destination, plan, tag, named, image, reporter)
+    digests = {tag: named.digest if named else None for tag, named in found.items()}
+    shown = ", ".join(f"{tag} ({digest or 'new'})" for tag, digest in digests.items()) or "none"
+    log.info("tags of %s that may move to %s: %s", destination.name, image.digest, shown)
+    return digests
+
+
+def _check_move(
+    destination: PublishedTags,
+    plan: TagPlan,
+    tag: str,
+    named: Descriptor,
+    image: Image,
+    reporter: Reporter,
+) -> None:
+    """Raise TagExistsError if a tag may not move from the image that it names."""
+    where, now, ours = f"{destination.name}:{tag}", named.digest[:19], image.digest[:19]
+    if tag in plan.fixed:
+        plain = [other for other in plan.tags if other not in plan.fixed]
+        only = f"; to move {plain[0]} alone: --only {plain[0]}; or " if plain else ": "
+        hint = f"a dated tag is a record{only}use another --tag, or --force to overwrite it"
+        raise TagExistsError(f"{where} exists and is {now}, not {ours}", hint)
+    if named.media_type in INDEXES:
+        raise TagExistsError(
+            f"{where} is an index of several images, and {ours} is one image",
+            "publish to another repository or tag, or --force to replace the index",
+        )
+    if tag == CANDIDATE:
+        return
+    created, theirs = _created(image.manifest), _created_there(destination, named)
+    if created is None or theirs is None or theirs == created:
+        reporter.note(f"{where} is {now}; the creation times do not tell which image is newer")
+    elif created < theirs:
+        raise TagExistsError(
+            f"{where} would go back to an older image: "
+            f"it is {now}, created {theirs:%Y-%m-%dT%H:%M:%SZ}",
+            "publish without tags (--no-tags), or --force to move it back",
+        )
+
+
+def _created_there(destination: PublishedTags, named: Descriptor) -> datetime.datetime | None:
+    """Return the creation time of a published image; None if it is unknown, or in the future."""
+    try:
+        theirs = _created(destination.manifest(named))
+    except BuilderError:
+        return None  # it is damaged, and will be replaced
+    return theirs if theirs and theirs <= _now() + _CLOCKS_DIFFER else None
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _created(manifest: bytes) -> datetime.datetime | None:
+    """Return the creation time; None if it is unknown, or 1980."""
+    try:
+        text = json.loads(manifest)["annotations"][CREATED]
+        time = datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None
+    return time if time.timestamp() != DEFAULT_EPOCH else None
+
+
+def move_tags(
+    destination: PublishedTags,
+    plan: TagPlan,
+    image: Image,
+    before: TagDigests,
+    *,
+    force: bool,
+    announce: Callable[[TagDigests], None] = lambda named: None,
+) -> TagDigests:
+    """Check all tags again (test and push may have taken hours) and move them.
+
+    If two publishes race, the one that loses a fixed tag fails. One that loses only other tags,
+    such as ``latest``, moves them again, three times at most. Tags that all name the image already
+    are not asked for again.
+
+    Args:
+        destination: where the image is.
+        plan: the tags.
+        image: an image that was pushed.
+        before: the digests that the tags named at the first check.
+        force: every tag may move.
+        announce: called before each attempt, with the digests that the tags name until then.
+
+    Returns:
+        The digests that the tags named before they moved.
+
+    Raises:
+        TagExistsError, RegistryError: see :func:`check_tags` and :func:`move_all`.
+    """
+    last = dict(before)
+    if all(digest == image.digest for digest in before.values()):
+        announce(before)
+        return last
+    for tries_left in reversed(range(_TRIES)):
+        named = check_tags(destination, plan, image, force=force)
+        last |= {tag: digest for tag, digest in named.items() if digest != image.digest}
+        announce(named)
+        try:
+            move_all(destination, plan.tags, image, named)
+            break
+        except TagLost as e:
+            if e.tag in plan.fixed or not tries_left:
+                raise
+    return last
+
+
+def move_all(
+    destination: PublishedTags, tags: Sequence[str], image: Image, named: TagDigests
+) -> list[str]:
+    """Point tags at an image that was pushed, one after the other, and look at all of them again.
+
+    Returns the tags that moved: not those that named the image before.
+
+    Args:
+        destination: where the image is.
+        tags: in the order in which they move.
+        image: the image.
+        named: the digests that the tags must name until they move; None: they must not exist.
+
+    Raises:
+        TagLost: another client moved one of them at the same time. Tags that had moved before stay.
+        RegistryError: the registry refuses, or cannot be reached.
+    """
+    written: list[str] = []
+    for tag in tags:
+        move = destination.move_tag(tag, image, named[tag])
+        if move.now != image.digest:
+            raise _lost(destination, tag, move.now, image, written)
+        if move.written:
+            written.append(tag)
+            before = move.before or "no image"
+            log.info("%s:%s named %s, now %s", destination.name, tag, before, move.now)
+    # A registry without conditional requests lets a slower writer overwrite a tag that was read
+    # back already.
+    for tag in written:
+        found = destination.resolve(tag)
+        if found is None or found.digest != image.digest:
+            others = [other for other in written if other != tag]
+            raise _lost(destination, tag, found.digest if found else None, image, others)
+    return written
+
+
+def _lost(
+    destination: PublishedTags,
+    tag: str,
+    now: str | None,
+    image: Image,
+    written: list[str],
+) -> TagLost:
+    names = f"names {now[:19]}" if now else "does not exist"
+    moved = f"has moved {', '.join(written)}" if written else "moved no tag"
+    return TagLost(
+        f"another client changed {destination.name}:{tag} at the same time: it {names} now, "
+        f"not {image.digest[:19]}; this publish {moved}",
+        "if this image should have the tag, publish again; the error names the image that holds "
+        "the tag",
+        tag,
+    )

@@ -1,0 +1,44 @@
+"""Writes a commented site file (``builder sites new``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from builder.core.errors import UsageError
+from builder.core.store.files import write_atomic
+from builder.deliver.site.render import templates
+from builder.lock.config.recipe import GpuVendor
+from builder.lock.config.site import Runtime, RuntimeKind
+from builder.lock.config.sitefile import read_site
+from builder.lock.config.sites import NAME_HINT, all_site_files, is_site_name
+
+
+def new_site(root: Path, name: str, runtime: RuntimeKind, gpu: GpuVendor) -> Path:
+    """Write ``sites/NAME.yaml`` and return its path.
+
+    Args:
+        root: the project folder; missing folders are created.
+        name: the new site.
+        runtime: the site's container runtime.
+        gpu: the vendor of the site's GPUs.
+
+    Raises:
+        UsageError: the name is not valid, or a site of that name exists.
+    """
+    if not is_site_name(name) or name.startswith("_"):
+        raise UsageError(f"{name!r} is not a valid name of a site", NAME_HINT)
+    existing = all_site_files(root).get(name)
+    if existing is not None:
+        raise UsageError(
+            f"site {name} exists already: {existing}",
+            "choose another name, or change some of its keys in a recipe: "
+            f"site: {{name: {name}, ...}}",
+        )
+    path = root / "sites" / f"{name}.yaml"
+    (root / "recipes").mkdir(parents=True, exist_ok=True)  # the folder is a project then
+    template, kind = templates().get_template("site.yaml.j2"), Runtime(kind=runtime)
+    sif, by_srun = kind.takes_sif, kind.started_by_srun
+    text = template.render(name=name, runtime=runtime, gpu=gpu, sif=sif, by_srun=by_srun)
+    write_atomic(path, text.encode())
+    read_site(name, all_site_files(root))
+    return path

@@ -1,0 +1,201 @@
+"""Containers that a plugin of srun starts, with enroot: CSCS's Container Engine, and pyxis.
+
+pyxis: https://github.com/NVIDIA/pyxis, args.c and pyxis_slurmstepd.c of 0.24.0 (2026-05-12);
+enroot: https://github.com/NVIDIA/enroot, conf/hooks and enroot.in of 4.1.2 (2026-04-29). pyxis has
+all options used here since 0.15.0 (2023-03-06).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from builder.core.errors import RunnerError, UsageError
+from builder.deliver.site.arguments import BindMount
+from builder.deliver.site.shell import ShellText, join, map_literal, quote
+from builder.lock.config.fields import VARIABLE
+
+#: What NVIDIA's container hook reads. Without, it mounts no driver; the default capability has no
+#: libcuda.
+NVIDIA = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+#: Variables that enroot and its hooks read before the container starts begin like these.
+HOOK_VARIABLES = ("ENROOT_", "NVIDIA_", "MELLANOX_")
+#: A login shell in the container would replace the image's PATH with Debian's:
+#: https://docs.cscs.ch/software/container-engine/known-issue (2026-06-17).
+LOGIN_SHELL = {"ENROOT_LOGIN_SHELL": "no"}
+#: Words that run a command with the variables of a file of ``NAME=VALUE`` lines. The values are on
+#: no command line.
+WITH_FILE = (
+    "bash",
+    "-c",
+    "while IFS= read -r line || [[ -n $line ]]; do "
+    'if [[ $line =~ ^[A-Za-z_][A-Za-z0-9_]*= ]]; then export "$line"; fi; '
+    'done <"$0" || exit 1; exec "$@"',
+)
+#: The file for ``srun --environment`` in a job.
+EDF = ShellText("$BUILDER_EDF")
+_SCHEME = "docker://"
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class SrunContainer:
+    """A container that a plugin of srun starts. Texts can be :class:`ShellText`."""
+
+    plugin: str
+    """Its name, for messages."""
+    options: tuple[str, ...]
+    """Options of srun; the first one names the image, or the file that describes the container."""
+    env: Mapping[str, str]
+    """Variables of srun itself."""
+    file: str = ""
+    """Where the lines of ``edf`` are written."""
+    edf: tuple[str, ...] = ()
+    """Lines of the file for ``srun --environment``; empty: there is no file."""
+
+    @property
+    def option(self) -> str:
+        """The option that srun has only with the plugin."""
+        return self.options[0].partition("=")[0]
+
+    @property
+    def missing(self) -> str:
+        """The message if srun does not have the option."""
+        return f"this Slurm has no option {self.option}: {self.plugin} is not installed"
+
+    def shell(self, line: str) -> str:
+        """Return shell lines that prepare what the plugin reads, and call srun.
+
+        Args:
+            line: srun with its options and the command.
+        """
+        written = [f"cat >{quote(self.file)} <<'EOF'", *self.edf, "EOF"] if self.edf else []
+        variables = [f"{name}={quote(value)}" for name, value in self.env.items()]
+        return "\n".join([*written, " ".join([*variables, line])])
+
+    def require_plugin(self, environ: Mapping[str, str]) -> None:
+        """Check that srun of this machine can start containers.
+
+        Args:
+            environ: the variables, with PATH.
+
+        Raises:
+            RunnerError: there is no srun, or it does not have the plugin's option.
+        """
+        srun = shutil.which("srun", path=environ.get("PATH"))
+        if srun is None:
+            message = "srun is not installed on this machine"
+            raise RunnerError(message, "run this on a login node of the site")
+        done = subprocess.run(
+            [srun, "--help"], capture_output=True, text=True, errors="replace", env=environ
+        )
+        if self.option not in done.stdout + done.stderr:
+            hint = "run this on a login node of the site, or ask its support"
+            raise RunnerError(self.missing, hint)
+
+
+def edf_lines(
+    image: str,
+    mounts: Sequence[BindMount],
+    workdir: str,
+    env: Mapping[str, str],
+    annotations: Mapping[str, str],
+) -> tuple[str, ...]:
+    """Return the lines of an environment definition file (EDF) for ``srun --environment``.
+
+    The Container Engine fills in ``${NAME}`` in every value, from the variables of srun's host, and
+    reads ``$$`` as a dollar sign: https://docs.cscs.ch/software/container-engine/edf (2025-09-24).
+    Texts can be :class:`~builder.deliver.site.shell.ShellText`.
+
+    Args:
+        image: a path or reference, as enroot reads it.
+        mounts: files and folders of the host.
+        workdir: the folder to start in; empty: the image's.
+        env: variables in the container; an empty value removes a variable.
+        annotations: by dotted names.
+    """
+    lines = [f"image = {toml(image)}"]
+    if workdir:
+        lines.append(f"workdir = {toml(workdir)}")
+    lines += ["entrypoint = false", "writable = true"]
+    if mounts:
+        lines.append("mounts = [")
+        for bind in mounts:
+            readonly = ":ro" if bind.mode == "ro" else ""
+            lines.append(f"    {toml(join(bind.source, ':', bind.target, readonly))},")
+        lines.append("]")
+    if env:
+        lines += ["", "[env]", *(f"{_key(name)} = {toml(value)}" for name, value in env.items())]
+    if annotations:
+        lines += ["", "[annotations]"]
+        lines += [f"{_key(name)} = {toml(value)}" for name, value in annotations.items()]
+    return tuple(lines)
+
+
+def toml(text: str) -> str:
+    """Return a text as a TOML string, with variables as the Container Engine reads them."""
+    if not isinstance(text, ShellText):
+        return _string(text.replace("$", "$$"))
+
+    def variable(found: re.Match[str]) -> str:
+        return "$$" if found["dollar"] else f"${{{found['name'] or found['braced']}}}"
+
+    return _string(VARIABLE.sub(variable, text))
+
+
+def _key(name: str) -> str:
+    """Return a dotted key."""
+    parts = name.split(".")
+    return ".".join(part if _BARE_KEY.fullmatch(part) else _string(part) for part in parts)
+
+
+def _string(text: str) -> str:
+    # A JSON string is a basic string of TOML, except that TOML escapes DEL.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def pyxis_options(
+    image: str, mounts: Iterable[BindMount], workdir: str, passed: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the options of srun for pyxis. What a site can configure is always named.
+
+    Args:
+        image: a path or reference, as enroot reads it.
+        mounts: files and folders of the host.
+        workdir: the folder to start in; empty: the image's.
+        passed: names of host variables that win over those of the image.
+
+    Raises:
+        UsageError: pyxis cannot mount a folder of this name.
+    """
+    options = [join("--container-image=", image), "--container-writable"]
+    options += [f"--no-container-{name}" for name in ("mount-home", "remap-root", "entrypoint")]
+    words = [word for bind in mounts for word in (",", map_literal(bind.short_word, _mountable))]
+    if words:
+        options.append(join("--container-mounts=", *words[1:]))
+    if workdir:
+        options.append(join("--container-workdir=", workdir))
+    if passed:
+        options.append(f"--container-env={','.join(passed)}")
+    return tuple(options)
+
+
+def _mountable(path: str) -> str:
+    if set('"$`\\') & set(path):
+        message = f"pyxis cannot mount {path}: in enroot, a mount is part of a shell script"
+        raise UsageError(message, 'use a folder without " $ ` \\ in its name')
+    return path
+
+
+def engine_image(text: str) -> str:
+    """Return a path, or ``HOST#REPOSITORY:TAG`` for ``docker://HOST/REPOSITORY:TAG``."""
+    if text.startswith(_SCHEME):
+        host, _, repository = text.removeprefix(_SCHEME).partition("/")
+        has_host = "." in host or ":" in host or host == "localhost"
+        return f"{host}#{repository}" if has_host else text.removeprefix(_SCHEME)
+    is_path = text.startswith(("/", "./", "$")) or "#" in text
+    return text if is_path else join("./", text)

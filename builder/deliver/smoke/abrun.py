@@ -1,0 +1,281 @@
+"""Runs two images in turn for ``builder smoke --ab``: on this host, or in one Slurm job.
+
+Each image is first tested once: that fills the caches of file systems and libraries, and warms the
+GPU up. Then come the rounds (:data:`builder.deliver.smoke.ab.ROUND`), which measure the device
+only. Both images run this builder's benchmark, so that an older image is measured in the same way.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from builder.build.image.smoke_program import smoke_program
+from builder.core.errors import UsageError
+from builder.core.model import Image, Lock, SifImage
+from builder.core.progress import QUIET, Reporter
+from builder.core.store.leftovers import temporary_folder
+from builder.core.workspace import Workspace
+from builder.deliver.site.job import BatchJob
+from builder.deliver.site.job_plan import plan_job
+from builder.deliver.site.render import render
+from builder.deliver.site.shell import quote
+from builder.deliver.smoke.ab import ROUND
+from builder.deliver.smoke.evidence import ran_digest
+from builder.deliver.smoke.options import START_S, SlurmOptions, SmokeOptions
+from builder.deliver.smoke.reports import store_report
+from builder.deliver.smoke.run import SmokeReport, benchmark_command, complete, smoke
+from builder.deliver.smoke.schema import could_not_run
+from builder.deliver.smoke.slurm import (
+    MARGIN_S,
+    REPORT,
+    collect_report,
+    job_request,
+    job_runner,
+    require_slurm,
+    run_script,
+    with_sif_hash,
+)
+from builder.deliver.smoke.suggested import SmokePlan
+from builder.deliver.smoke.values import Report
+from builder.lock.config.recipe import Recipe
+
+_PROGRAM = "smoke.py"
+#: The part of a run's time limit that it is expected to need, for the time limit of the job.
+_USUAL_PART = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two images."""
+
+    name: str
+    """As the user named it."""
+    digest: str
+    artifact: Image | SifImage | None = None
+    """For runs on this host."""
+    reference: str = ""
+    """For jobs: a SIF's path, a reference with a digest, or ``oci:FOLDER@DIGEST`` (builder run)."""
+    lock: Lock | None = None
+    """Of an image that was built here: its reports list the packages."""
+
+
+#: ``old`` and ``new``.
+Sides = Mapping[str, Side]
+
+
+@dataclass(frozen=True, slots=True)
+class AbRuns:
+    """The runs of both images."""
+
+    all: Sequence[SmokeReport]
+    """The whole test of each image, then the runs of all rounds.
+
+    There is no round if an image could not be tested.
+    """
+
+    @property
+    def first(self) -> dict[str, SmokeReport]:
+        """The whole test of each image, ``old`` and ``new``."""
+        return dict(zip(("old", "new"), self.all, strict=False))
+
+    @property
+    def rounds(self) -> list[Sequence[SmokeReport]]:
+        """The runs of each round, in the order of :data:`builder.deliver.smoke.ab.ROUND`."""
+        return [self.all[i : i + len(ROUND)] for i in range(2, len(self.all), len(ROUND))]
+
+
+def ab_options(plan: SmokePlan, options: SmokeOptions) -> SmokeOptions:
+    """Return the options of the runs: of what the recipe tests, the framework only.
+
+    Raises:
+        UsageError: the test of the image measures nothing: only torch is measured.
+    """
+    if plan.framework != "torch":
+        raise UsageError(
+            f"--ab compares what a device computes; this image is tested for: {plan.title}",
+            "leave out --ab: the smoke test checks that this image works",
+        )
+    return replace(options, plan=SmokePlan(plan.framework))
+
+
+def ab_here(
+    sides: Sides,
+    recipe: Recipe,
+    work: Workspace,
+    *,
+    options: SmokeOptions,
+    rounds: int,
+    folder: Path,
+) -> AbRuns:
+    """Test both images in turn on this host.
+
+    Args:
+        sides: the images.
+        recipe: the target: its GPUs, and the prefix of its environment.
+        options: see :func:`ab_options`.
+        rounds: the number of rounds.
+        folder: where reports are stored, as ``TARGET/DIGEST-TIME.json``.
+
+    Raises:
+        RunnerError: no runner works on this host.
+        SpaceError: there is no space for a report.
+    """
+    with tempfile.TemporaryDirectory(prefix="builder-ab-") as scratch:
+        program = Path(scratch) / _PROGRAM
+        program.write_bytes(smoke_program())
+        program.chmod(0o644)
+        program.parent.chmod(0o755)  # a container's root may be another user of the host
+
+        def test(side: str, options: SmokeOptions) -> SmokeReport:
+            one = sides[side]
+            assert one.artifact is not None
+            return smoke(one.artifact, recipe, work, options=options, lock=one.lock, folder=folder)
+
+        options = replace(options, program=program)
+        done: list[SmokeReport] = []
+        for side in ("old", "new"):
+            work.reporter.note(f"the {side} image, {sides[side].name}: first run")
+            done.append(test(side, options))
+            if done[-1].verdict == "error":
+                return AbRuns(done)
+            options = replace(options, runner=done[-1].runner)
+        # What is measured once for the host was measured in the first runs.
+        options = replace(options, device_only=True)
+        for number in range(1, rounds + 1):
+            work.reporter.note(f"round {number} of {rounds}: {', '.join(ROUND)}")
+            done += [test(side, options) for side in ROUND]
+    return AbRuns(done)
+
+
+# in one job --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run of the job."""
+
+    folder: str
+    """In the job's folder: ``03-new``."""
+    side: str
+    is_first: bool
+    """Of its image: the whole test."""
+
+    @property
+    def script(self) -> str:
+        return f"{self.side}{'-first' if self.is_first else ''}.sh"
+
+
+def _runs(rounds: int) -> Iterator[_Run]:
+    for number, side in enumerate(("old", "new", *ROUND * rounds)):
+        yield _Run(f"{number:02}-{side}", side, is_first=number < 2)
+
+
+def ab_on_slurm(
+    sides: Sides,
+    recipe: Recipe,
+    folder: Path,
+    *,
+    slurm: SlurmOptions,
+    options: SmokeOptions,
+    rounds: int,
+    reporter: Reporter = QUIET,
+) -> AbRuns:
+    """Test both images in turn in one job, on the same nodes.
+
+    Args:
+        sides: the images; ``reference`` is what the job runs.
+        recipe: the target, with its site.
+        folder: ``reports/TARGET``, on a file system that the nodes share.
+        slurm: the size of the job.
+        options: see :func:`ab_options`.
+        rounds: the number of rounds.
+        reporter: receives progress messages.
+
+    Raises:
+        UsageError: the site has no Slurm, or does not have the requested nodes or GPUs.
+        RunnerError: Slurm rejects the job, or does not answer.
+        SpaceError: there is no space for a report.
+    """
+    require_slurm(recipe)
+    runs, runner = list(_runs(rounds)), job_runner(recipe)
+    done: list[SmokeReport] = []
+    with temporary_folder(folder, 0o755) as work:
+        script = _write_job(sides, recipe, work, slurm, options, runs)
+        number, state = run_script(script, recipe, work, slurm.nodes, reporter)
+        for run in runs:
+            side, output = sides[run.side], folder / f"job-{number}-{run.folder}.out"
+            report = collect_report(recipe, work / run.folder, number, state, output)
+            report = _checked(report, side, recipe, work / run.folder)
+            report = complete(report, recipe, side.digest, runner, options, side.lock, slurm.nodes)
+            verdict, seconds = str(report["verdict"]), float(report["duration_s"])
+            path = store_report(report, folder) if verdict != "error" else None
+            done.append(SmokeReport(verdict, report, runner, side.digest, seconds, path))
+    could_test = all(run.verdict != "error" for run in done[:2])
+    return AbRuns(done if could_test else done[:2])
+
+
+def _checked(report: Report, side: Side, recipe: Recipe, work: Path) -> Report:
+    """Return the report; another one if the job ran another image."""
+    ran = ran_digest(work, side.reference)
+    if report["verdict"] == "error" or ran in ("", side.digest):
+        return report
+    seen = f"the job ran {ran}, not {side.digest}"
+    return could_not_run(recipe, "image", seen, "the file has changed: start again")
+
+
+def _job_time_s(options: SmokeOptions, runs: int) -> float:
+    """Return the seconds for the job: half of all limits and of a cold start, and one hang."""
+    return _USUAL_PART * (runs * options.whole_timeout_s + START_S) + options.limit_s + MARGIN_S
+
+
+def _write_job(
+    sides: Sides,
+    recipe: Recipe,
+    work: Path,
+    slurm: SlurmOptions,
+    options: SmokeOptions,
+    runs: list[_Run],
+) -> str:
+    """Write a script for each kind of run, and a folder for each run; return the job's script.
+
+    The scripts are those of ``builder job``, so they start the image as any job of the site does.
+    Each run starts in its own folder, even if the previous run failed.
+    """
+    time_s = _job_time_s(options, len(runs))
+    program = smoke_program()
+    for run in runs:
+        (work / run.folder).mkdir()
+        (work / run.folder / _PROGRAM).write_bytes(program)
+    text = ""
+    for run in {run.script: run for run in runs}.values():
+        one = replace(options, all_gpus=False, device_only=not run.is_first)
+        command = benchmark_command(recipe, one, report=REPORT, program=_PROGRAM)
+        side = sides[run.side]
+        request = job_request(recipe, replace(slurm, image=side.reference), command, time_s)
+        job = _of_side(plan_job(recipe, request), side)
+        text = render(with_sif_hash(job) if run.is_first else job)
+        (work / run.script).write_text(text)
+    head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    lines = [
+        "#!/bin/bash",
+        f"# {recipe.name}: two images in turn. Written by builder smoke --ab",
+        *(line for line in head if line.startswith("#SBATCH ")),
+        "folder=$SLURM_SUBMIT_DIR",
+    ]
+    for run in runs:
+        enter = f'cd "$folder"/{run.folder} && SLURM_SUBMIT_DIR=$PWD'
+        lines.append(f"{enter} bash ../{quote(run.script)} >job.out 2>&1")
+    return "\n".join([*lines, "exit 0"]) + "\n"
+
+
+def _of_side(job: BatchJob, side: Side) -> BatchJob:
+    """Return the job; where builder itself runs it, with the image's name for the target's."""
+    if not side.reference.startswith("oci:"):
+        return job
+    options = [word for word in job.container.prefix[3:] if word != "--no-build"]
+    prefix = ("builder", "run", side.reference, *options)
+    return replace(job, container=replace(job.container, prefix=prefix))

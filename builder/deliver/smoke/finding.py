@@ -1,0 +1,106 @@
+"""One evaluator for all rules of the grade: a case is a value and what it is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from builder.bench.core import finding
+from builder.bench.machine.variables import slowing
+from builder.bench.report import format_value
+from builder.deliver.smoke.limits import TOO_HIGH, UNSTEADY, Limits, Status
+from builder.deliver.smoke.values import Report, Value, state_text, variables_of
+
+_UNSTEADY_ADVICE = (
+    "the clock is throttled at times (heat, power), or another process uses the GPU or its links"
+)
+_IMPOSSIBLE_ADVICE = "no such device is that fast: check the measurement and the device's name"
+TOO_LOW_NOTE = "the reference is too low: please send this report in (CONTRIBUTING.md)"
+
+Finding = dict[str, Any]
+"""An element of a report's ``grade.findings``, as report.schema.json describes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A value and what it is compared with."""
+
+    value: Value
+    basis: str
+    """As report.schema.json names it: ``achieved``, ``peak``."""
+    reference: float
+    """In the unit of the value."""
+    limits: Limits
+    what: str
+    """The reference, for people: ``published for NVIDIA A100``."""
+    advice: str
+    """What to do if the value is low."""
+    source: str = ""
+    """The title of the publication that the reference is from."""
+    peak: float | None = None
+    """Nothing of this kind is faster; None: not known."""
+    may_fail: bool = True
+    """A low value can only be the device's fault."""
+    unfair: str = ""
+    """Why a low value says nothing about the device; empty: it does."""
+    is_best: bool = False
+    """The reference is the best known result, so that a better value is worth sending in."""
+
+
+def evaluate(value: Value, reference: float, limits: Limits) -> tuple[Status, float]:
+    """Compare a value with a reference in the same unit.
+
+    A value is below a limit only if noise cannot explain it: if its upper bound is below, too.
+
+    Returns:
+        The status, and the speed as a fraction of the reference.
+    """
+    warn_below, fail_below = limits
+    fraction = value.median / reference if value.higher_is_better else reference / value.median
+    best_case = fraction * (value.upper_bound / value.median) if value.median > 0 else fraction
+    if best_case < fail_below:
+        return "fail", fraction
+    return ("warn" if best_case < warn_below else "pass"), fraction
+
+
+def grade_case(case: Case, report: Report) -> Finding:
+    """Return the finding about a case; ``skip`` if it is shown and not graded."""
+    value = case.value
+    status, fraction = evaluate(value, case.reference, case.limits)
+    reference = format_value(case.reference, value.unit)
+    seen = f"{format_value(value.median, value.unit)}: {fraction:.0%} of {reference} ({case.what})"
+    if value.is_unbound:
+        seen += "; not graded: the process could not be bound to the GPU's NUMA node"
+        return _finding(case, "skip", seen, "", fraction)
+    if status == "pass":
+        return _passed(case, seen, fraction)
+    if case.unfair:
+        return _finding(case, "skip", f"{seen}; not graded: {case.unfair}", "", fraction)
+    variables = ", ".join(slowing(variables_of(report), value.id))
+    if variables:
+        advice = f"unset {variables} and measure again"
+        return _finding(case, "warn", f"{seen}; {variables} is set", advice, fraction)
+    state = state_text(value.item, value.facts)
+    seen += f"; {state}" if state else ""
+    return _finding(case, status if case.may_fail else "warn", seen, case.advice, fraction)
+
+
+def _passed(case: Case, seen: str, fraction: float) -> Finding:
+    """Return the finding about a value that is not low: it may be too high, or unsteady."""
+    value = case.value
+    if case.peak and value.lower_bound > TOO_HIGH * case.peak:
+        return _finding(case, "warn", seen, _IMPOSSIBLE_ADVICE, fraction)
+    if value.spread > UNSTEADY:
+        seen = f"{seen}; varies by {value.spread:.0%}"
+        return _finding(case, "warn", seen, _UNSTEADY_ADVICE, fraction)
+    if value.lower_bound > TOO_HIGH * case.reference:
+        seen += f"; {TOO_LOW_NOTE}" if case.is_best else ""
+    return _finding(case, "pass", seen, "", fraction)
+
+
+def _finding(case: Case, status: Status, seen: str, advice: str, fraction: float) -> Finding:
+    value = case.value
+    out = finding(value.id, status, seen, advice) | {"basis": case.basis, "unit": value.unit}
+    out |= {"value": value.median, "reference": case.reference, "fraction": round(fraction, 4)}
+    optional = {"device": value.where, "source": case.source}
+    return out | {key: text for key, text in optional.items() if text}

@@ -1,0 +1,118 @@
+"""Grading a smoke report: comparing its values with what the hardware can reach.
+
+docs/smoke.md states every rule. cases.py says what a value is compared with,
+finding.py compares; this module adds the expectations of the recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from builder.bench.core import finding
+from builder.bench.report import is_measured
+from builder.deliver.smoke.cases import cases_by_peers, cases_by_reference
+from builder.deliver.smoke.finding import Finding, grade_case
+from builder.deliver.smoke.reference import References
+from builder.deliver.smoke.suggested import plan_of
+from builder.deliver.smoke.values import Report, devices_of
+from builder.lock.config.recipe import GpuVendor
+
+_SEVERITY = {"pass": 0, "warn": 1, "fail": 2, "error": 3}
+#: The meaning of each verdict for the image and its publishing, as a sentence.
+MEANINGS = {
+    "pass": "pass: the image works as expected on this machine.",
+    "warn": "warn: the image works; see the warnings above. A warning does not stop publishing.",
+    "fail": "fail: the image or this machine has a fault. The image is not published, no tag moves.",
+    "error": "error: the test itself could not run and says nothing about the image. No tag moves.",
+    "none": "none: the recipe says that the image is not tested. It is published all the same.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The hardware that an image is for, from its recipe and the command line."""
+
+    vendor: GpuVendor = "none"
+    architectures: tuple[str, ...] = ()
+    """For example ``sm_80``; empty: any."""
+    devices: int | None = None
+    """The number of GPUs; None: any."""
+
+
+def grade(report: Report, figures: References, expected: Expected) -> Report:
+    """Return a copy of a report with its ``grade``; its ``verdict`` is the worse one of both.
+
+    The verdict ``error`` (the test could not be run) does not change. If nothing failed and nothing
+    was measured, the verdict is ``error``, too.
+
+    Args:
+        report: a report that :func:`builder.deliver.smoke.schema.report_problem` accepts.
+        figures: the reference figures.
+        expected: the hardware that the image is for.
+    """
+    findings = [*_check_expectations(report, expected), *_findings(report, figures)]
+    statuses = {finding["status"] for finding in findings} - {"skip"}
+    own_verdict = worst(statuses) if statuses else "skip"
+    found = map(figures.find, devices_of(report))
+    known = {device.id for device in found if device is not None}
+    verdicts = [str(report["verdict"]), *statuses]
+    has_figures = any(map(is_measured, report["measurements"]))
+    if not has_figures and "fail" not in verdicts and report["verdict"] != "none":
+        verdicts.append("error")
+    own = {"verdict": own_verdict, "devices": sorted(known), "findings": findings}
+    return {**report, "verdict": worst(verdicts), "grade": own}
+
+
+def _findings(report: Report, figures: References) -> Iterator[Finding]:
+    """Yield the findings of all rules. Of peers, only those that are slow are reported."""
+    unknown = (device for device in devices_of(report) if figures.find(device) is None)
+    for name in sorted({str(device.get("name")) for device in unknown}):
+        seen = f"no reference figures for {name!r}; its values are only compared with each other"
+        yield finding("device.reference", "skip", seen)
+    for case in cases_by_reference(report, figures):
+        yield grade_case(case, report)
+    for case in cases_by_peers(report):
+        found = grade_case(case, report)
+        if found["status"] in ("warn", "fail") and found["fraction"] < 1:
+            yield found
+
+
+def worst(verdicts: Iterable[str]) -> str:
+    """Return the worst of some verdicts; ``pass`` if there are none."""
+    return max(verdicts, key=lambda verdict: _SEVERITY.get(verdict, 3), default="pass")
+
+
+def _check_expectations(report: Report, expected: Expected) -> Iterator[Finding]:
+    """Compare the hardware of the run with the recipe."""
+    if expected.vendor != "none" and report["verdict"] != "error":
+        yield from _check_measured(report, expected.vendor)
+    devices = devices_of(report)
+    if expected.devices is not None and devices and len(devices) != expected.devices:
+        advice = "check what the job requested, and CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES"
+        seen = f"{len(devices)} GPUs found, {expected.devices} expected"
+        yield finding("device.count", "fail", seen, advice)
+    found = {str(device.get("architecture")) for device in devices}
+    unexpected = sorted(found.difference(expected.architectures))
+    if expected.vendor != "none" and expected.architectures and unexpected:
+        seen = f"{', '.join(unexpected)}; the recipe is for {', '.join(expected.architectures)}"
+        advice = "run the test on a GPU that the recipe is for: "
+        advice += "these values do not show how the image runs there"
+        yield finding("device.architecture", "warn", seen, advice)
+
+
+def _check_measured(report: Report, vendor: str) -> Iterator[Finding]:
+    """Check that a GPU was measured: an image for GPUs that ran on the CPU must not pass."""
+    measured = [m for m in report["measurements"] if m["status"] != "skip"]
+    kinds = {str(m.get("device", "")).partition(":")[0] for m in measured}
+    if "cuda" in kinds or not any(map(is_measured, measured)):
+        return
+    if "framework" not in plan_of(report):
+        advice = f"the recipe is for {vendor} GPUs, and its 'smoke' tests no framework: "
+        advice += "add 'framework: torch', 'tensorflow' or 'jax' there"
+        yield finding("device.measured", "warn", "the GPUs were not tested", advice)
+        return
+    where = " (only on the CPU)" if "cpu" in kinds else ""
+    advice = f"the recipe is for {vendor} GPUs: give the container access to one; "
+    advice += "the probes show what is missing"
+    yield finding("device.measured", "fail", f"nothing was measured on a GPU{where}", advice)

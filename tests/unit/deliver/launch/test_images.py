@@ -1,0 +1,45 @@
+"""The image of a target, without the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder import Project, Settings, TargetImages
+from builder.core.errors import ImageError, UsageError
+from builder.deliver.launch.images import named_image
+from tests.support.project import edit, tiny_project
+
+DIGEST = "sha256:" + "0" * 64
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> TargetImages:
+    """Those of a target that was never built, for builder's own runner."""
+    tiny = tiny_project(tmp_path, "http://unused.example")
+    project = Project.find(tiny.root, Settings(tiny.cache, tmp_path / "tmp", jobs=1))
+    return TargetImages(project, project.recipe("tiny"))
+
+
+def test_named(images: TargetImages) -> None:
+    """The digest or the image that a user names; none is an empty text."""
+    assert named_image(images.recipe, "", DIGEST) == DIGEST
+    assert named_image(images.recipe, "x/y:1", "") == "x/y:1"
+    assert named_image(images.recipe, "", "") == ""
+
+
+def test_digest_for_another_runtime(images: TargetImages) -> None:
+    """Only builder's own runtime looks an image up by its digest."""
+    edit(images.recipe.source, site={"runtime": {"kind": "docker"}, "launcher": "torchrun"})
+    recipe = images.project.recipe("tiny")
+    with pytest.raises(UsageError, match="tiny runs with docker"):
+        named_image(recipe, "", DIGEST)
+
+
+def test_no_image(images: TargetImages) -> None:
+    """A job builds nothing: the image must be there."""
+    assert images.to_run()[0] == images.to_print() == ""
+    with pytest.raises(ImageError, match="a job does not build one") as error:
+        images.own(may_build=False)
+    assert "builder build tiny, or builder pull tiny" in error.value.hint

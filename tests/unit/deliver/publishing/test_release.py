@@ -1,0 +1,80 @@
+"""Release records: what they hold, and what is not one."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from builder.deliver.publishing.release import RELEASE, SIGNED_RELEASE, ReleaseRecord, signed_release
+from builder.formats.registry.referrers import Attached, AttachedFile
+
+IMAGE, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+RECORD = ReleaseRecord(
+    image=IMAGE,
+    target="t",
+    created=datetime.datetime(2026, 11, 28, 4, 0, 0, 5, tzinfo=datetime.UTC),
+    action="promote",
+    tags={"26.11": None, "latest": OTHER},
+    fixed=("26.11",),
+    attached={"application/vnd.cyclonedx+json": OTHER},
+)
+
+
+def stored(record: ReleaseRecord, **change: Any) -> Attached:
+    """The record as a registry returns it, with these keys changed."""
+    file = record.artifact().files[0]
+    data = json.dumps(json.loads(file.data) | change).encode()
+    return Attached(OTHER, RELEASE, (replace(file, data=data),), {}, IMAGE)
+
+
+def test_round_trip() -> None:
+    """What is written is read, and keys of later versions are left alone."""
+    assert ReleaseRecord.read(stored(RECORD), IMAGE) == RECORD
+    assert ReleaseRecord.read(stored(RECORD, later="key"), IMAGE) == RECORD
+    assert RECORD.artifact() == RECORD.artifact()
+    created = RECORD.artifact().annotations["org.opencontainers.image.created"]
+    assert datetime.datetime.fromisoformat(created) == RECORD.created
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"image": OTHER},
+        {"image": "latest"},
+        {"created": "2026-11-28T04:00:00"},
+        {"action": "delete"},
+        {"tags": {"latest": "26.10"}},
+        {"tags": ["latest"]},
+        {"attached": {"a/b": ""}},
+    ],
+    ids=str,
+)
+def test_no_record(change: dict[str, Any]) -> None:
+    """Another image's, a time without a zone, and values of other forms."""
+    assert ReleaseRecord.read(stored(RECORD, **change), IMAGE) is None
+
+
+@pytest.mark.parametrize(
+    "change", [{"artifact_type": "a/b"}, {"subject": OTHER}, {"files": ()}, {"files": 2}], ids=str
+)
+def test_no_artifact_of_a_record(change: dict[str, Any]) -> None:
+    """An artifact of another type or image, or with none or two files."""
+    found = stored(RECORD)
+    files = {"files": found.files * 2} if change == {"files": 2} else {}
+    assert ReleaseRecord.read(replace(found, **(change | files)), IMAGE) is None
+
+
+def test_text_is_no_record() -> None:
+    found = replace(stored(RECORD), files=(AttachedFile("release.json", RELEASE, b"latest"),))
+    assert ReleaseRecord.read(found, IMAGE) is None
+
+
+@pytest.mark.parametrize(
+    ("signed", "digest"), [(IMAGE, IMAGE), ("sha256:12", ""), ("", ""), (None, ""), (["sha256:12"], "")]
+)
+def test_signed_release(signed: Any, digest: str) -> None:
+    assert signed_release({SIGNED_RELEASE: signed}) == digest and signed_release({}) == ""
