@@ -120,7 +120,8 @@ def rebuild(
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What a provenance of :func:`builder.deliver.publishing.attest.provenance` says about a build."""
+    """What a provenance of :func:`builder.deliver.publishing.attest.provenance` says about a
+    build."""
 
     recipe: Recipe
     engine: str

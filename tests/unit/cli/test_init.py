@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.start import new
+from builder.cli.start import new
 from tests.support.cli import Cli
 from tests.support.project import TinyProject
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from builder.cli.start import new
 from builder.formats.oci.layout import read_layout
-from builder.start import new
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit, whole
 

@@ -32,7 +32,7 @@ _SLOW = (
     "builder.formats.sif",
     "builder.deliver.smoke.grade",
     "builder.deliver.smoke.run",
-    "builder.start",
+    "builder.cli.start",
     "builder.build.steps.run",
     "builder.build.wheels.builder",
     "conda_lock",

@@ -97,7 +97,7 @@ def test_real_texts() -> None:
 @pytest.mark.parametrize(
     "program",
     [
-        "from builder.start.found import candidates; candidates(Path())",
+        "from builder.cli.start.found import candidates; candidates(Path())",
         "from builder.lock.manifests import read_manifest; read_manifest(Path('pyproject.toml'), 'linux-64')",
         "from builder.lock.formats.common import read_toml; read_toml(Path('pyproject.toml'))",
         "from builder.build.wheels.backend import read_backend; read_backend(Path(), 'x')",

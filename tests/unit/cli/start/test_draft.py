@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from builder.cli.start.draft import Draft, target_name
+from builder.cli.start.text import recipe_text
 from builder.lock.config.recipe import load_recipe
-from builder.start.draft import Draft, target_name
-from builder.start.text import recipe_text
 
 FULL = Draft(
     "mine",

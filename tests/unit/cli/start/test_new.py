@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from builder.cli.start import new
+from builder.cli.start.found import candidate, candidates
+from builder.cli.start.new import InitOptions, Written, new_project
 from builder.core.errors import ConfigError, UsageError
 from builder.core.settings import Settings
 from builder.deliver.site.lockchecks import INFINIBAND_PACKAGES
 from builder.lock.channels import SolverChannel
 from builder.lock.config.recipe import load_recipe
 from builder.lock.environment import recipe_environment
-from builder.start import new
-from builder.start.found import candidate, candidates
-from builder.start.new import InitOptions, Written, new_project
 
 FORGE = SolverChannel("conda-forge", "https://c/", "https://c/")
 ENVIRONMENT = "channels: [conda-forge]\ndependencies:\n  - python=3.12\n  - numpy\n"
@@ -106,9 +106,9 @@ def test_log(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It names the file that is read, the one that is ignored, and the base."""
     (folder / "pyproject.toml").write_text("[tool.ruff]\n")
     (folder / "requirements.txt").write_text("polars\n")
-    with caplog.at_level("INFO", "builder.start"):
+    with caplog.at_level("INFO", "builder.cli.start"):
         write(folder)
-    assert [each.getMessage() for each in caplog.records if each.name.startswith("builder.start")] == [
+    assert [each.getMessage() for each in caplog.records if each.name.startswith("builder.cli.start")] == [
         f"{folder}/pyproject.toml is ignored: it names no packages",
         f"target mine: the packages are those of {folder}/requirements.txt",
         "no site and no --base: the base is docker://debian:bookworm-slim",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.start.found import no_packages
-from builder.start.imports import imported_packages
+from builder.cli.start.found import no_packages
+from builder.cli.start.imports import imported_packages
 
 CODE = """\
 import os, torch.nn as nn

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from builder.cli.start.found import asks_for, candidate, candidates, installs_project, own_code
 from builder.core.errors import UsageError
-from builder.start.found import asks_for, candidate, candidates, installs_project, own_code
 
 
 def test_precedence(tmp_path: Path) -> None:

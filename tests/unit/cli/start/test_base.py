@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from builder.cli.start import base
+from builder.cli.start.base import DEBIAN_BASE, DOCKER_BASE, usual_base
 from builder.core.settings import Settings
-from builder.start import base
-from builder.start.base import DEBIAN_BASE, DOCKER_BASE, usual_base
 
 
 @pytest.fixture

@@ -6,6 +6,10 @@ import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from builder.cli.start.base import DEBIAN_BASE, can_make_debian, this_platform, usual_base
+from builder.cli.start.draft import Draft, target_name
+from builder.cli.start.found import Candidate, asks_for, installs_project, own_code
+from builder.cli.start.text import recipe_text
 from builder.core.errors import UsageError
 from builder.core.model import MAIN
 from builder.core.settings import Settings
@@ -22,10 +26,6 @@ from builder.lock.indexes import probe_indexes
 from builder.lock.manifests import CHANNEL
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment
-from builder.start.base import DEBIAN_BASE, can_make_debian, this_platform, usual_base
-from builder.start.draft import Draft, target_name
-from builder.start.found import Candidate, asks_for, installs_project, own_code
-from builder.start.text import recipe_text
 
 log = logging.getLogger(__name__)
 
