@@ -6,8 +6,8 @@ torch hangs or crashes there, the parent process still writes the report.
 
 This package needs Python 3.8 or newer, the standard library and the framework that it tests (torch,
 or TensorFlow or JAX with NumPy, or none). It imports nothing else of builder.
-``builder/build/image/smoke_program.py`` packs it into one zip file, which Python runs like a
-script. Therefore it uses relative imports only, and reads its data file with ``pkgutil``.
+``builder/image/smoke_program.py`` packs it into one zip file, which Python runs like a script.
+Therefore it uses relative imports only, and reads its data file with ``pkgutil``.
 
     options.py        the command line
     main.py           the whole run, from the command line to the exit code

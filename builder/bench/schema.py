@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Version of ``builder/deliver/smoke/report.schema.json``.
+#: Version of ``builder/smoke/report.schema.json``.
 SCHEMA_VERSION = 2
 
 #: The exit code for each verdict. 1: the image or this machine is not right; 2: the test could not be carried

@@ -236,7 +236,8 @@ def _default(value: Any) -> str:
 def report(schema: Path) -> str:
     """The fields of a smoke report, from its JSON schema."""
     content = json.loads(schema.read_text())
-    about = f"[The smoke test](../smoke.md) explains them. The JSON schema is `builder/deliver/smoke/{schema.name}`."
+    path = f"builder/deliver/smoke/{schema.name}"
+    about = f"[The smoke test](../smoke.md) explains them. The JSON schema is `{path}`."
     parts = ["# Fields of a smoke report", _MADE, about]
     top = {key: value for key, value in content["properties"].items() if "properties" in value}
     for name, node in [("", content), *top.items(), *content.get("$defs", {}).items()]:

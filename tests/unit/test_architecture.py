@@ -1,5 +1,6 @@
-"""Floors, sizes and names: a room imports lower floors only (ARCHITECTURE.md), no module is part of an import
-cycle, modules and functions are short and simple, and each class has one name (docs/development.md).
+"""Houses, sizes and names: a house imports only houses below it (ARCHITECTURE.md), no room and no module is
+part of an import circle, modules and functions are short and simple, and each class has one name
+(docs/development.md).
 
 Lazy imports (inside functions) and imports for type checking count too.
 """
@@ -7,49 +8,22 @@ Lazy imports (inside functions) and imports for type checking count too.
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 MODULE_LINES = 500
 FUNCTION_LINES = 60
 
-#: Six houses from the ground up, and their floors. A room is a folder below builder/, or a module directly in
-#: it. Rooms of one floor do not import each other.
-HOUSES = {
-    "ground": (
-        ("bench", "errors", "interrupts", "model", "progress", "redact", "stages", "tarheaders", "text"),
-        ("git", "markers", "parallel", "settings", "version"),
-        ("store",),
-        ("workspace",),
-    ),
-    "formats": (("oci",), ("net", "qemu"), ("registry", "trees"), ("layers",), ("sif",)),
-    "lock": (("config",), ("lock",)),
-    "build": (
-        ("fetch",),
-        ("bases", "sources"),
-        ("image",),
-        ("run",),
-        ("steps",),
-        ("bytecode",),
-        ("engines",),
-        ("wheels",),
-    ),
-    "ship": (
-        ("doctor", "site"),
-        ("smoke",),
-        ("locking",),
-        ("project",),
-        ("publishing",),
-        ("launch",),
-    ),
-    "door": (("start",), ("cli",), ("__main__",)),
-}
-FLOORS = tuple(floor for floors in HOUSES.values() for floor in floors)
-FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+#: The houses from the top down, as ARCHITECTURE.md draws them: the folders of builder/.
+_PICTURE = (ROOT / "ARCHITECTURE.md").read_text().partition("\n##")[0]
+HOUSES = re.findall(r"^    (\w+)/ {2,}", _PICTURE, re.M)
 
 
 @cache
@@ -92,37 +66,52 @@ def find_imports(module: str) -> Iterator[tuple[str, int]]:
         yield from ((name, node.lineno) for name in names if name in modules())
 
 
+def house(module: str) -> str:
+    return module.split(".")[1] if module.count(".") else ""
+
+
 def room(module: str) -> str:
-    return module.split(".")[1] if "." in module else ""
+    """A folder of a house, or a module directly in it."""
+    return ".".join(module.split(".")[:3])
 
 
-def test_floors() -> None:
-    """Each import leads to a lower floor or stays in its room.
+def test_houses() -> None:
+    """The folders are the houses of ARCHITECTURE.md, and nothing else is beside them."""
+    found = {path.name for path in (ROOT / "builder").iterdir() if not path.name.startswith(".")}
+    assert found - {"__pycache__"} == {*HOUSES, "__init__.py", "__main__.py"}
+
+
+def test_imports_lead_down() -> None:
+    """Each import leads to a lower house or stays in its own.
 
     The package's ``__init__`` is the public face: it is on top.
     """
     upward = []
     for module, path in modules().items():
+        here = house(module)
         for target, line in imports(module):
-            here, there = room(module), room(target)
-            if here in ("", there) or target == "builder":
-                continue
-            if FLOOR_OF[there] >= FLOOR_OF[here]:
+            there = house(target)
+            if here not in ("", "__main__", there) and there and HOUSES.index(there) < HOUSES.index(here):
                 upward.append(f"{path.relative_to(ROOT)}:{line} imports upward: {target}")
     assert not upward, "\n".join(upward)
 
 
-def test_every_room_has_a_floor() -> None:
-    rooms = {room(module) for module in modules()} - {""}
-    assert rooms - FLOOR_OF.keys() == set(), "name the floor of a new room here and in ARCHITECTURE.md"
+def test_benchmark_stands_alone() -> None:
+    """It is in every image, without builder."""
+    others = {target for module in modules() if house(module) == "bench" for target, _ in imports(module)}
+    assert {target for target in others if house(target) != "bench"} <= {"builder"}
 
 
-def test_no_cycles() -> None:
-    graph = {module: {target for target, _ in imports(module) if target != module} for module in modules()}
+@pytest.mark.parametrize("part", [house, room, str], ids=["houses", "rooms", "modules"])
+def test_no_circles(part: Callable[[str], str]) -> None:
+    graph: dict[str, set[str]] = {}
+    for module in modules():
+        found = {part(target) for target, _ in imports(module)}
+        graph.setdefault(part(module), set()).update(found - {part(module)})
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        raise AssertionError("import cycle: " + " -> ".join(error.args[1])) from None
+        raise AssertionError("import circle: " + " -> ".join(error.args[1])) from None
 
 
 def test_modules_and_functions_are_short() -> None:

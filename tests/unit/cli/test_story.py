@@ -7,25 +7,25 @@ import re
 from tests.support.cli import Cli
 from tests.support.project import TinyProject
 
-#: How the lines begin, in the order of the stages: room and module, then the words.
+#: How the lines begin, in the order of the stages: house, room and module, then the words.
 STORY = (
-    "config.recipe: recipe ",
+    "lock.config.recipe: recipe ",
     "no lock for tiny yet, locking now",
     "lock.found: tiny: solving with rattler",
     "lock.channels: channels http://127.0.0.1:",
     "lock.pip: pip packages are from file:///",
-    "locking: tiny: base oci:base is pinned to sha256:",
+    "deliver.locking: tiny: base oci:base is pinned to sha256:",
     "lock.file: ",
-    "engines.prepare: base oci:base sha256:",
-    "fetch.packages: packages: 0 are here, 1 are downloaded",
-    "fetch.packages: packages: 2 are here, 8 are downloaded",
-    "layers.build: making layers: 5 are needed, 0 of them in the cache",
-    "layers.build: not in the cache: conda bulky 1.0; made sha256:",
-    "bytecode.layers: no modules are compiled: bytecode: none",
-    "image.config: image sha256:",
-    "engines.dispatch: engine layered built tiny sha256:",
-    "engines.dispatch: seconds by stage: ",
-    "oci.layout: ",
+    "build.engines.prepare: base oci:base sha256:",
+    "build.fetch.packages: packages: 0 are here, 1 are downloaded",
+    "build.fetch.packages: packages: 2 are here, 8 are downloaded",
+    "formats.layers.build: making layers: 5 are needed, 0 of them in the cache",
+    "formats.layers.build: not in the cache: conda bulky 1.0; made sha256:",
+    "build.bytecode.layers: no modules are compiled: bytecode: none",
+    "build.image.config: image sha256:",
+    "build.engines.dispatch: engine layered built tiny sha256:",
+    "build.engines.dispatch: seconds by stage: ",
+    "formats.oci.layout: ",
 )
 
 

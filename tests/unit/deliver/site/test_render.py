@@ -1,7 +1,7 @@
 """Output of ``builder run --print`` and ``builder job`` for each launcher and runtime, against golden files.
 
-``BUILDER_GOLDEN=write pytest tests/unit/deliver/site/test_render.py`` writes the golden files. Check the difference
-before committing it.
+``BUILDER_GOLDEN=write pytest tests/unit/deliver/site/test_render.py`` writes the golden files. Check the
+difference before committing it.
 """
 
 from __future__ import annotations

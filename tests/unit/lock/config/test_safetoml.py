@@ -101,7 +101,7 @@ def test_real_texts() -> None:
         "from builder.lock.manifests import read_manifest; read_manifest(Path('pyproject.toml'), 'linux-64')",
         "from builder.lock.formats.common import read_toml; read_toml(Path('pyproject.toml'))",
         "from builder.build.wheels.backend import read_backend; read_backend(Path(), 'x')",
-        "from builder.build.wheels.backend import project_name; sys.exit(5 if project_name(Path()) is None else 1)",
+        "from builder.build.wheels.backend import project_name as n; sys.exit(5 if n(Path()) is None else 1)",
     ],
     ids=["init", "environment", "lock", "source", "name"],
 )
