@@ -14,17 +14,18 @@ from pathlib import Path
 
 import click
 
-from builder.cli.context import Context
-from builder.cli.leave import leave
-from builder.cli.logs import log_path, start_logging
-from builder.cli.options import COUNT, FILE, flag
-from builder.cli.output import Output
 from builder.core.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError
 from builder.core.interrupts import take_interrupt
 from builder.core.redact import redact
 from builder.core.settings import Settings
 from builder.core.store.running import mark_running
 from builder.core.version import __version__
+
+from .context import Context
+from .leave import leave
+from .logs import log_path, start_logging
+from .options import COUNT, FILE, flag
+from .output import Output
 
 #: Command: module of ``builder.cli`` that defines it, and its summary, so that ``--help`` imports no command.
 COMMANDS = {

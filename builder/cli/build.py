@@ -11,23 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.build.engines import ENGINES
-from builder.cli.context import Context, complete_target, with_context
-from builder.cli.options import (
-    FILE,
-    choice,
-    flag,
-    origin_annotations,
-    origin_options,
-    reuse_option,
-)
-from builder.cli.slurmoptions import slurm_options, take_job_options
-from builder.cli.unchanged import repeatable
 from builder.core.errors import ImageError, UsageError
 from builder.core.progress import working
 from builder.core.stages import BuildOptions
 from builder.core.store.folders import CacheFolders
 from builder.core.store.unchanged import give_up
 from builder.core.text import human_bytes
+
+from .context import Context, complete_target, with_context
+from .options import FILE, choice, flag, origin_annotations, origin_options, reuse_option
+from .slurmoptions import slurm_options, take_job_options
+from .unchanged import repeatable
 
 if TYPE_CHECKING:
     from builder.build.engines.base import BuildResult
@@ -169,13 +163,13 @@ def build(
     if dry_run or options.rebuild or options.check_steps:
         give_up("it was asked for")
     if dry_run:
-        from builder.cli.dry_run import print_plan
+        from .dry_run import print_plan
 
         context.each(recipes, lambda recipe: print_plan(context, recipe, options.lock_file))
         return
     folder = options.layout or context.project.layout  # an error before the build
     if job:
-        from builder.cli.build_jobs import build_in_jobs
+        from .build_jobs import build_in_jobs
 
         build_in_jobs(
             context, recipes, lambda recipe: _job_script(context, recipe, options), folder

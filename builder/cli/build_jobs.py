@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from builder.cli.context import Context
 from builder.core.errors import BuilderError
 from builder.core.text import Table, human_bytes, human_seconds
 from builder.deliver.site.build_jobs import BuildOutcome, listed_again, run_builds
 from builder.lock.config.recipe import Recipe
+
+from .context import Context
 
 #: Characters of a digest in the table: ``sha256:`` and 12 digits.
 _SHOWN_DIGEST = 19

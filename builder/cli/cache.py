@@ -10,11 +10,12 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from builder.cli.context import Context, context_exit, with_context
-from builder.cli.options import flag
 from builder.core.errors import BuilderError, ConfigError, UsageError
 from builder.core.progress import working
 from builder.core.text import Table, human_bytes, parse_bytes
+
+from .context import Context, context_exit, with_context
+from .options import flag
 
 
 @click.group()

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from builder.cli.options import decorated
-from builder.cli.output import Output
 from builder.core.errors import BuilderError, ConfigError
 from builder.core.settings import Settings
+
+from .options import decorated
+from .output import Output
 
 if TYPE_CHECKING:
     from builder.deliver.project import Project

@@ -6,10 +6,11 @@ from typing import Literal
 
 import click
 
-from builder.cli.context import Context, with_context
-from builder.cli.options import choice
 from builder.core.text import human_bytes
 from builder.core.workspace import Workspace
+
+from .context import Context, with_context
+from .options import choice
 
 
 @click.command()

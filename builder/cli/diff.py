@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from builder.cli.context import Context, context_exit, with_context
-from builder.cli.options import choice
+from .context import Context, context_exit, with_context
+from .options import choice
 
 
 @click.command()
@@ -27,7 +27,7 @@ def diff(context: Context, a: str, b: str, form: str) -> None:
     A and B are lock files, TARGET:TAG, HOST/REPOSITORY:TAG or oci:DIR:TAG. Of images
     it compares packages, sizes of layers, and the figures of smoke reports.
     """
-    from builder.cli.differences import as_markdown, compare, tables
+    from .differences import as_markdown, compare, tables
 
     changes = compare(context, a, b)
     if form == "markdown":

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from builder.bench.report import format_value
-from builder.cli.context import Context
-from builder.cli.markdown import lock_changes, package_table, section
 from builder.core.errors import LockError
 from builder.core.model import Lock
 from builder.core.text import Table, human_bytes
@@ -16,6 +14,9 @@ from builder.deliver.publishing.published import PublishedImage, open_published,
 from builder.deliver.publishing.release_changes import ReleaseChanges, compare_published
 from builder.lock.changes import LockChanges, compare_locks
 from builder.lock.file import read_lock
+
+from .context import Context
+from .markdown import lock_changes, package_table, section
 
 #: Layers that are listed, the largest ones.
 _LAYERS = 15

@@ -6,9 +6,10 @@ from dataclasses import asdict
 
 import click
 
-from builder.cli.context import Context, context_exit, with_context
 from builder.core.progress import working
 from builder.core.text import Table
+
+from .context import Context, context_exit, with_context
 
 
 @click.command()

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.cli.context import Context
 from builder.core.text import Table
+
+from .context import Context
 
 if TYPE_CHECKING:
     from builder.core.model import Lock

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli import HELP_NAMES, failed, run
-from builder.cli.cache import prune_all
-from builder.cli.context import Context
-from builder.cli.leave import leave
-from builder.cli.options import decorated, flag
-from builder.cli.output import Output, agreed
-from builder.cli.publish import publish_one
-from builder.cli.signing import sign_option, signing_key
-from builder.cli.slurmoptions import job_options, take_job_options
 from builder.core.errors import BuilderError, UsageError
 from builder.core.interrupts import catch_ctrl_c
 from builder.core.settings import Settings
 from builder.core.text import human_bytes
+
+from .cache import prune_all
+from .context import Context
+from .leave import leave
+from .options import decorated, flag
+from .output import Output, agreed
+from .publish import publish_one
+from .signing import sign_option, signing_key
+from .slurmoptions import job_options, take_job_options
 
 if TYPE_CHECKING:
     from builder.deliver.publishing.publish import PublishOptions

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, complete_site, with_context
-from builder.cli.options import FILE, flag, text_option
+from .context import Context, complete_site, with_context
+from .options import FILE, flag, text_option
 
 if TYPE_CHECKING:
-    from builder.cli.start.found import Candidate
-    from builder.cli.start.new import InitOptions, Written
     from builder.lock.config.site import Site
+
+    from .start.found import Candidate
+    from .start.new import InitOptions, Written
 
 #: The answer of a user whose images run on no site.
 _NO_SITE = "none"
@@ -56,7 +57,7 @@ def init(
         builder init
         builder init --site perlmutter --from requirements.txt
     """
-    from builder.cli.start.new import InitOptions, new_project
+    from .start.new import InitOptions, new_project
 
     root = context.start.absolute()
     options = _named_by_site(root, InitOptions(site, base, name, groups))
@@ -104,7 +105,7 @@ def _choose(context: Context, root: Path, named: Path | None) -> Candidate:
     Raises:
         UsageError: there is none.
     """
-    from builder.cli.start.found import candidate, candidates, no_packages
+    from .start.found import candidate, candidates, no_packages
 
     if named is not None:
         return candidate(named)
@@ -120,8 +121,9 @@ def _choose(context: Context, root: Path, named: Path | None) -> Candidate:
 
 def _asked(root: Path, options: InitOptions) -> InitOptions:
     """Ask for the name and the site that no option names."""
-    from builder.cli.start.draft import target_name
     from builder.lock.config.sites import site_files
+
+    from .start.draft import target_name
 
     name, site = options.name, options.site
     if not name:

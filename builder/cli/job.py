@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import Context, Words, WordsCommand, pass_context, words_argument
-from builder.cli.options import COUNT, FILE, choice, container_options, flag, refuse, text_option
-from builder.cli.slurmoptions import ACCOUNT_VARIABLES, raw_slurm_option
 from builder.core.errors import UsageError
+
+from .context import Context, Words, WordsCommand, pass_context, words_argument
+from .options import COUNT, FILE, choice, container_options, flag, refuse, text_option
+from .slurmoptions import ACCOUNT_VARIABLES, raw_slurm_option
 
 if TYPE_CHECKING:
     from builder.lock.config.recipe import Recipe

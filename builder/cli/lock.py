@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import Context, complete_target, context_exit, with_context
-from builder.cli.options import FILE, choice, flag
 from builder.core.errors import LockError
 from builder.core.stages import LockOptions
+
+from .context import Context, complete_target, context_exit, with_context
+from .options import FILE, choice, flag
 
 if TYPE_CHECKING:
     from builder.core.model import Lock
@@ -64,10 +65,11 @@ def lock(
     For a recipe with lock: uv.lock (or pixi.lock, pylock.toml, requirements with hashes) it takes the
     packages of that file, and adds what it lacks: Python and the base image.
     """
-    from builder.cli.markdown import lock_changes
     from builder.core.store.files import write_output
     from builder.lock.changes import compare_locks
     from builder.lock.file import earlier_lock
+
+    from .markdown import lock_changes
 
     project = context.project
     if names:
@@ -100,8 +102,9 @@ def _report(
     context: Context, recipe: Recipe, made: Lock, changes: LockChanges | None
 ) -> dict[str, Any]:
     """Print a lock that was written, and return it as JSON; ``changes`` is None for a first one."""
-    from builder.cli.markdown import summary
     from builder.core.model import BASE_PYTHON
+
+    from .markdown import summary
 
     packages = [p for p in made.packages if not p.url.startswith(BASE_PYTHON)]
     count = {m: sum(p.manager == m for p in packages) for m in ("conda", "pip")}

@@ -15,10 +15,11 @@ from typing import Any
 
 import click
 
-from builder.cli.live import Activity
-from builder.cli.logs import OUTPUT
 from builder.core.errors import UsageError
 from builder.core.text import Table, visible
+
+from .live import Activity
+from .logs import OUTPUT
 
 log = logging.getLogger(OUTPUT)
 
@@ -62,7 +63,7 @@ class Output:
         """Print a table that fits the terminal, unless the result is JSON or there is nothing in it."""
         if self.as_json:
             return
-        from builder.cli.tables import fitted
+        from .tables import fitted
 
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         if lines := fitted(table, width):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import Context, target_argument, with_context
-from builder.cli.options import decorated, flag
-from builder.cli.output import agreed
-from builder.cli.signing import sign_option, signing_key
+from .context import Context, target_argument, with_context
+from .options import decorated, flag
+from .output import agreed
+from .signing import sign_option, signing_key
 
 if TYPE_CHECKING:
     from builder.core.progress import Reporter

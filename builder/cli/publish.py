@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.build.run import RUNNER_NAMES
-from builder.cli.build import print_build_notes
-from builder.cli.context import Context, complete_target, with_context
-from builder.cli.options import choice, flag, origin_annotations, origin_options
-from builder.cli.signing import sign_option, signing_key
-from builder.cli.slurmoptions import job_options, take_job_options
-from builder.cli.unchanged import repeatable
 from builder.core.errors import UsageError
 from builder.core.store.unchanged import asking, give_up
 from builder.core.text import human_bytes
+
+from .build import print_build_notes
+from .context import Context, complete_target, with_context
+from .options import choice, flag, origin_annotations, origin_options
+from .signing import sign_option, signing_key
+from .slurmoptions import job_options, take_job_options
+from .unchanged import repeatable
 
 if TYPE_CHECKING:
     from builder.build.engines.base import BuildResult

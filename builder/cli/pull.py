@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, target_argument, with_context
-from builder.cli.options import choice, flag
-from builder.cli.slurmoptions import ACCOUNT_VARIABLES
 from builder.core.workspace import Workspace
+
+from .context import Context, target_argument, with_context
+from .options import choice, flag
+from .slurmoptions import ACCOUNT_VARIABLES
 
 if TYPE_CHECKING:
     from builder.deliver.publishing.engines import EngineName

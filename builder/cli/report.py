@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, complete_target, with_context
-from builder.cli.options import FILE
 from builder.core.errors import ConfigError, UsageError
+
+from .context import Context, complete_target, with_context
+from .options import FILE
 
 if TYPE_CHECKING:
     from builder.deliver.project import Project

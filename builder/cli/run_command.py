@@ -6,16 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import (
-    Context,
-    Words,
-    WordsCommand,
-    context_exit,
-    with_context,
-    words_argument,
-)
-from builder.cli.options import container_options, flag, refuse
 from builder.core.workspace import Workspace
+
+from .context import Context, Words, WordsCommand, context_exit, with_context, words_argument
+from .options import container_options, flag, refuse
 
 if TYPE_CHECKING:
     from builder.deliver.launch.images import TargetImages

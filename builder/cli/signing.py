@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.options import FILE
 from builder.core.errors import UsageError
+
+from .options import FILE
 
 if TYPE_CHECKING:
     from builder.deliver.publishing.keys import SigningKey

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, complete_site, with_context
-from builder.cli.options import choice
 from builder.core.errors import ConfigError
 from builder.core.text import Table
+
+from .context import Context, common_options, complete_site, with_context
+from .options import choice
 
 if TYPE_CHECKING:
     from builder.lock.config.recipe import GpuVendor

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.options import COUNT, choice, decorated, refuse, text_option
+from .options import COUNT, choice, decorated, refuse, text_option
 
 if TYPE_CHECKING:
     from builder.deliver.smoke.options import SlurmOptions

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.build.run import RUNNER_NAMES
-from builder.cli.context import Context, context_exit, target_argument, with_context
-from builder.cli.options import COUNT, choice, flag, origin_annotations, refuse
-from builder.cli.slurmoptions import job_options, take_job_options
 from builder.core.errors import UsageError
+
+from .context import Context, context_exit, target_argument, with_context
+from .options import COUNT, choice, flag, origin_annotations, refuse
+from .slurmoptions import job_options, take_job_options
 
 if TYPE_CHECKING:
     from builder.deliver.launch.smoke import SmokeOutcome, SmokeRequest

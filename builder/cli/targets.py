@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from builder.cli.context import Context, target_argument, with_context
 from builder.core.text import Table
+
+from .context import Context, target_argument, with_context
 
 
 @click.command()

@@ -11,11 +11,12 @@ from typing import Any
 
 import click
 
-from builder.cli.context import Context
 from builder.core.errors import BuilderError
 from builder.core.settings import project_root
 from builder.core.store.folders import CacheFolders
 from builder.core.store.unchanged import Recording
+
+from .context import Context
 
 log = logging.getLogger(__name__)
 

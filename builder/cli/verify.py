@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, context_exit, with_context
-from builder.cli.options import FILE, flag
 from builder.core.errors import ImageError, UsageError, VerifyError
 from builder.core.workspace import Workspace
+
+from .context import Context, context_exit, with_context
+from .options import FILE, flag
 
 if TYPE_CHECKING:
     from builder.core.model import Image

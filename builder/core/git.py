@@ -28,8 +28,8 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from builder.core.errors import FetchError, UsageError
-from builder.core.redact import redact
+from .errors import FetchError, UsageError
+from .redact import redact
 
 #: Seconds for one command of git.
 TIME_LIMIT_S = 1800

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from builder.core.progress import QUIET, Reporter
-from builder.core.settings import Settings
-from builder.core.store.blobs import Store
+from .progress import QUIET, Reporter
+from .settings import Settings
+from .store.blobs import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ from builder.core.progress import QUIET, Reporter, working
 from builder.core.settings import Settings, project_root
 from builder.core.stages import BuildOptions, LockOptions
 from builder.core.workspace import Workspace
-from builder.deliver.site.pulled import forget_pull
 from builder.formats.oci.digest import sha256
 from builder.formats.oci.layout import (
     list_tags,
@@ -48,10 +47,12 @@ from builder.lock.file import earlier_lock, read_lock
 from builder.lock.groups import chosen_groups
 from builder.lock.inputs import stale_reasons
 
+from .site.pulled import forget_pull
+
 if TYPE_CHECKING:
-    from builder.deliver.smoke.options import SlurmOptions, SmokeOptions
-    from builder.deliver.smoke.run import SmokeReport
-    from builder.deliver.smoke.suggested import SmokePlan
+    from .smoke.options import SlurmOptions, SmokeOptions
+    from .smoke.run import SmokeReport
+    from .smoke.suggested import SmokePlan
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +174,7 @@ class Project:
             SolveError: no set of packages satisfies the environment.
             FetchError, RegistryError: base, channel or index do not answer.
         """
-        from builder.deliver.locking import lock
+        from .locking import lock
 
         return lock(recipe, self.work, options, path or recipe.lock_path)
 
@@ -336,7 +337,7 @@ class Project:
 
     def smoke_plan(self, result: BuildResult) -> SmokePlan:
         """Return the plan of a build's smoke test: the recipe's ``smoke``, or from the lock."""
-        from builder.deliver.smoke.suggested import plan_smoke
+        from .smoke.suggested import plan_smoke
 
         recipe = result.recipe
         packages = result.lock.for_platform(recipe.platform)
@@ -357,9 +358,9 @@ class Project:
             None:
                 this host.
         """
-        from builder.deliver.smoke.options import DEFAULTS
-        from builder.deliver.smoke.run import smoke
-        from builder.deliver.smoke.slurm import smoke_on_slurm
+        from .smoke.options import DEFAULTS
+        from .smoke.run import smoke
+        from .smoke.slurm import smoke_on_slurm
 
         options = replace(options or DEFAULTS, plan=self.smoke_plan(result))
         if job is not None:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from builder.core.errors import ConfigError, SolveError
 from builder.core.model import Lock, LockedBase, LockedPackage
-from builder.lock.condaspec import parsed_spec
-from builder.lock.config.recipe import Recipe
-from builder.lock.config.yamlfile import place_of
+
+from .condaspec import parsed_spec
+from .config.recipe import Recipe
+from .config.yamlfile import place_of
 
 if TYPE_CHECKING:
-    from builder.lock.request import SolveRequest
-    from builder.lock.spec import Spec
+    from .request import SolveRequest
+    from .spec import Spec
 
 #: Bases by the version of their Python: those that builder makes, and images of Docker Hub.
 _IMAGE = "docker://docker.io/library/python"

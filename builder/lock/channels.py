@@ -17,9 +17,10 @@ from builder.core.settings import Settings
 from builder.core.store.folders import CacheFolders
 from builder.formats.net.mirrors import mirrored_url
 from builder.formats.net.urlvariables import expanded
-from builder.lock.condaspec import split_channel
-from builder.lock.inputs import channels
-from builder.lock.request import SolveRequest
+
+from .condaspec import split_channel
+from .inputs import channels
+from .request import SolveRequest
 
 log = logging.getLogger(__name__)
 

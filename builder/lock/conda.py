@@ -11,13 +11,14 @@ from builder.core.errors import BuilderError, ConfigError, FetchError, SolveErro
 from builder.core.model import LockedPackage
 from builder.core.redact import redact
 from builder.formats.net.mirrors import moved
-from builder.lock.channels import SolverChannel, gateway, meant, reachable_channels
-from builder.lock.condaspec import parsed_spec, split_channel
-from builder.lock.hints import conda_hint, line_of_missing
-from builder.lock.inputs import virtual_packages
-from builder.lock.request import SolveRequest
-from builder.lock.spec import Environment
-from builder.lock.urls import public, unexpanded
+
+from .channels import SolverChannel, gateway, meant, reachable_channels
+from .condaspec import parsed_spec, split_channel
+from .hints import conda_hint, line_of_missing
+from .inputs import virtual_packages
+from .request import SolveRequest
+from .spec import Environment
+from .urls import public, unexpanded
 
 _TIME_LIMIT = timedelta(minutes=10)
 

@@ -25,16 +25,17 @@ from builder.core.redact import redact
 from builder.core.settings import Settings
 from builder.core.store.leftovers import temporary_folder
 from builder.formats.net.mirrors import moved, public_url
-from builder.lock.channels import SolverChannel, reachable_channels
-from builder.lock.environment import recipe_environment
-from builder.lock.file import read_lock
-from builder.lock.indexes import named_indexes
-from builder.lock.inputs import inputs, virtual_packages
-from builder.lock.names import conda_mapping
-from builder.lock.request import LockRequest, SolveRequest
-from builder.lock.solve import finish_lock, request_for_solver
-from builder.lock.tool import run_tool
-from builder.lock.urls import public
+
+from .channels import SolverChannel, reachable_channels
+from .environment import recipe_environment
+from .file import read_lock
+from .indexes import named_indexes
+from .inputs import inputs, virtual_packages
+from .names import conda_mapping
+from .request import LockRequest, SolveRequest
+from .solve import finish_lock, request_for_solver
+from .tool import run_tool
+from .urls import public
 
 #: Programs that solve for conda-lock, the fastest first, and the variables that name one.
 PROGRAMS = ("micromamba", "mamba", "conda")

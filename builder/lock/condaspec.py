@@ -11,7 +11,8 @@ from typing import Any
 
 from builder.core.errors import ConfigError
 from builder.core.redact import redact
-from builder.lock.spec import Spec
+
+from .spec import Spec
 
 _FORM = "write NAME, NAME>=VERSION or NAME=VERSION=BUILD"
 #: A channel (a name or a URL), the package, and what follows.

@@ -20,12 +20,13 @@ from builder.core.errors import ConfigError
 from builder.core.redact import redact
 from builder.core.settings import expand_home
 from builder.formats.net.urlvariables import UrlVariables
-from builder.lock.condaspec import conda_spec_hint, conda_spec_name
-from builder.lock.config.recipe import Recipe
-from builder.lock.config.yamlfile import Key, YamlFile, parse_yaml, read_text
-from builder.lock.othertools import other_file
-from builder.lock.pipsection import PipSection, plain_value
-from builder.lock.spec import Environment, Spec
+
+from .condaspec import conda_spec_hint, conda_spec_name
+from .config.recipe import Recipe
+from .config.yamlfile import Key, YamlFile, parse_yaml, read_text
+from .othertools import other_file
+from .pipsection import PipSection, plain_value
+from .spec import Environment, Spec
 
 #: Characters of a line with a comment. conda-lock's pattern of selectors needs quadratic time.
 MAX_LINE = 2000
@@ -98,7 +99,7 @@ def read_any_environment(
         ConfigError: see :func:`read_environment` and :func:`builder.lock.manifests.read_manifest`.
     """
     if path.suffix not in (".yml", ".yaml"):
-        from builder.lock.manifests import is_manifest, read_manifest
+        from .manifests import is_manifest, read_manifest
 
         if is_manifest(path):
             return read_manifest(path, platform, root, groups=groups, environment=environment)

@@ -27,12 +27,13 @@ from builder.core.settings import seconds_of
 from builder.core.store.files import write_atomic
 from builder.formats.net.urlvariables import variables_in
 from builder.formats.oci.digest import sha256
-from builder.lock.config.explain import first_problem
-from builder.lock.config.safeyaml import load, read_bytes
-from builder.lock.config.yamlfile import Key, not_yaml, parse_yaml
-from builder.lock.othertools import TOOLS, other_file
-from builder.lock.record import TIME, RecordError, custom_metadata, read_custom
-from builder.lock.sourcerecords import TEXT, with_sources
+
+from .config.explain import first_problem
+from .config.safeyaml import load, read_bytes
+from .config.yamlfile import Key, not_yaml, parse_yaml
+from .othertools import TOOLS, other_file
+from .record import TIME, RecordError, custom_metadata, read_custom
+from .sourcerecords import TEXT, with_sources
 
 log = logging.getLogger(__name__)
 

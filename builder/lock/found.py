@@ -17,12 +17,13 @@ from pathlib import Path
 from builder.core.errors import BuilderError, UsageError
 from builder.core.model import Lock
 from builder.core.stages import Solver
-from builder.lock.basepython import has_base_python
-from builder.lock.config.recipe import Recipe
-from builder.lock.file import earlier_lock, write_lock
-from builder.lock.inputs import stale_reasons
-from builder.lock.request import LockRequest
-from builder.lock.solve import lock_target
+
+from .basepython import has_base_python
+from .config.recipe import Recipe
+from .file import earlier_lock, write_lock
+from .inputs import stale_reasons
+from .request import LockRequest
+from .solve import lock_target
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def choose_solver(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Loc
         UsageError: conda-lock has nothing to solve.
     """
     if recipe.imported_lock is not None:
-        from builder.lock.imported import import_lock  # with the readers of all formats
+        from .imported import import_lock  # with the readers of all formats
 
         log.info("%s: importing %s", recipe.name, recipe.imported_lock)
         return import_lock
@@ -49,7 +50,7 @@ def choose_solver(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Loc
     if recipe.uses_base_python:
         problem = f"{recipe.source} has python: {recipe.python}, and no conda packages to solve"
         raise UsageError(f"--solver conda-lock: {problem}", f"builder lock {recipe.name}")
-    from builder.lock.condalock import conda_lock_target
+    from .condalock import conda_lock_target
 
     return conda_lock_target
 

@@ -16,10 +16,11 @@ from packaging.utils import canonicalize_name
 
 from builder.core.errors import LockError
 from builder.core.model import MAIN, Lock, LockedPackage
-from builder.lock.config.merge import choices
-from builder.lock.config.recipe import Recipe
-from builder.lock.config.yamlfile import place_of
-from builder.lock.names import pypi_name
+
+from .config.merge import choices
+from .config.recipe import Recipe
+from .config.yamlfile import place_of
+from .names import pypi_name
 
 
 def is_own(lock: Lock) -> bool:

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from builder.core.redact import redact
-from builder.lock.basepython import python_hint
-from builder.lock.channels import SolverChannel, gateway
-from builder.lock.config.recipe import Recipe
-from builder.lock.indexes import Indexes
-from builder.lock.inputs import virtual_packages
-from builder.lock.request import SolveRequest
+
+from .basepython import python_hint
+from .channels import SolverChannel, gateway
+from .config.recipe import Recipe
+from .indexes import Indexes
+from .inputs import virtual_packages
+from .request import SolveRequest
 
 #: In rattler's reason: name and version of a package that no channel has in this version.
 _NO_CANDIDATE = re.compile(

@@ -26,27 +26,28 @@ from builder.core.model import Lock, LockedPackage, LockRecord
 from builder.core.redact import redact
 from builder.formats.net.mirrors import public_url
 from builder.formats.trees.inside import wider_project
-from builder.lock.basepython import refuse_conda_packages
-from builder.lock.environment import recipe_environment
-from builder.lock.formats import ForeignLock, LockTarget, foreign_python, read_foreign
-from builder.lock.groups import left_out_line
-from builder.lock.inputs import channels, inputs, missing
-from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
-from builder.lock.names import pypi_name
-from builder.lock.othertools import relock_command
-from builder.lock.pipsection import PipSection
-from builder.lock.request import BuiltWheel, LockRequest, SolveRequest, WheelBuilder
-from builder.lock.solve import (
+
+from .basepython import refuse_conda_packages
+from .environment import recipe_environment
+from .formats import ForeignLock, LockTarget, foreign_python, read_foreign
+from .groups import left_out_line
+from .inputs import channels, inputs, missing
+from .manifests import CHANNEL, is_manifest, pinned_python
+from .names import pypi_name
+from .othertools import relock_command
+from .pipsection import PipSection
+from .request import BuiltWheel, LockRequest, SolveRequest, WheelBuilder
+from .solve import (
     Cutoffs,
     finish_lock,
     request_for_solver,
     solve_conda_packages,
     solve_pip_packages,
 )
-from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
-from builder.lock.sourcesolve import missing_requirements, wheel_package
-from builder.lock.spec import SourceSpec, Spec
-from builder.lock.urls import url_variables
+from .sourcerecords import GIT_HASH, GIT_URLS
+from .sourcesolve import missing_requirements, wheel_package
+from .spec import SourceSpec, Spec
+from .urls import url_variables
 
 _CONTROL = re.compile(r"[\x00-\x1f]")
 #: Minor versions of Python 3 that a lock may be for.

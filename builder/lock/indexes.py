@@ -18,7 +18,8 @@ from builder.core.settings import expand_home
 from builder.formats.net.mirrors import mirrored_url, public_url
 from builder.formats.net.pipconfig import PYPI, PipConfiguration, pip_configuration
 from builder.formats.net.urlvariables import expanded
-from builder.lock.request import SolveRequest
+
+from .request import SolveRequest
 
 #: Packages that only builds for CUDA need. Some for CPUs need nvidia-ml-py and nvidia-nccl.
 _NEEDS_CUDA = re.compile(r"cuda-toolkit|nvidia-(cublas|cuda-runtime|cudnn)(-cu\d+)?")

@@ -18,13 +18,14 @@ from builder.core.errors import ConfigError, LockError
 from builder.core.markers import ARCHITECTURES, applies
 from builder.core.model import Lock, canonical_json
 from builder.core.redact import redact
-from builder.lock.config.recipe import Recipe
-from builder.lock.environment import recipe_environment
-from builder.lock.file import lock_bytes
-from builder.lock.groups import chosen_groups, is_own
-from builder.lock.names import pypi_name
-from builder.lock.record import prefixed
-from builder.lock.spec import Environment, SourceSpec, Spec
+
+from .config.recipe import Recipe
+from .environment import recipe_environment
+from .file import lock_bytes
+from .groups import chosen_groups, is_own
+from .names import pypi_name
+from .record import prefixed
+from .spec import Environment, SourceSpec, Spec
 
 #: The value of exclude_newer for the start of the month in which is locked.
 MONTH = "month"

@@ -29,10 +29,11 @@ from packaging.utils import canonicalize_name
 from builder.core.errors import ConfigError
 from builder.core.model import MAIN
 from builder.formats.net.pipconfig import PYPI
-from builder.lock.config.merge import choices
-from builder.lock.pipsection import PipSection, plain_value
-from builder.lock.spec import Environment, Spec
-from builder.lock.tomlfile import TomlFile, items, load_toml, strings, table
+
+from .config.merge import choices
+from .pipsection import PipSection, plain_value
+from .spec import Environment, Spec
+from .tomlfile import TomlFile, items, load_toml, strings, table
 
 #: The channel of files that name none.
 CHANNEL = "conda-forge"

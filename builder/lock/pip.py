@@ -34,14 +34,15 @@ from builder.core.model import LockedPackage
 from builder.core.redact import redact
 from builder.core.settings import Settings
 from builder.core.store.leftovers import temporary_folder
-from builder.lock.config.fields import line
-from builder.lock.config.safetoml import loads
-from builder.lock.indexes import Indexes, check_kind, find_indexes
-from builder.lock.names import BUILTIN, conda_mapping, pypi_name
-from builder.lock.request import SolveRequest, WheelBuilder
-from builder.lock.sourcesolve import SourceSolver, write_stub
-from builder.lock.uv import run_uv
-from builder.lock.wheels import WheelChooser
+
+from .config.fields import line
+from .config.safetoml import loads
+from .indexes import Indexes, check_kind, find_indexes
+from .names import BUILTIN, conda_mapping, pypi_name
+from .request import SolveRequest, WheelBuilder
+from .sourcesolve import SourceSolver, write_stub
+from .uv import run_uv
+from .wheels import WheelChooser
 
 log = logging.getLogger(__name__)
 

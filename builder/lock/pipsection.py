@@ -15,10 +15,11 @@ from packaging.utils import canonicalize_name
 from builder.core.errors import ConfigError
 from builder.core.redact import redact
 from builder.formats.trees.inside import check_inside
-from builder.lock.config.fields import line
-from builder.lock.config.yamlfile import read_text
-from builder.lock.sourcespec import SpecContext, names_source, read_location, read_named
-from builder.lock.spec import Environment, SourceSpec, Spec
+
+from .config.fields import line
+from .config.yamlfile import read_text
+from .sourcespec import SpecContext, names_source, read_location, read_named
+from .spec import Environment, SourceSpec, Spec
 
 #: Files that one environment file may name with ``-r`` and ``-c``, repetitions counted.
 MAX_FILES = 100

@@ -22,8 +22,9 @@ from builder.core.errors import LockError
 from builder.core.model import Lock, LockedBase, LockedSource, LockRecord, OsPackage, canonical_json
 from builder.core.settings import seconds_of
 from builder.formats.oci.reference import is_digest
-from builder.lock.config.explain import first_problem
-from builder.lock.sourcerecords import parse_sources, rendered_sources
+
+from .config.explain import first_problem
+from .sourcerecords import parse_sources, rendered_sources
 
 #: The form of times.
 TIME = "%Y-%m-%dT%H:%M:%SZ"

@@ -11,8 +11,9 @@ from typing import Protocol
 from builder.core.model import Lock, LockedBase, LockedPackage, LockedSource
 from builder.core.progress import QUIET, Reporter
 from builder.core.settings import Settings
-from builder.lock.config.recipe import Recipe
-from builder.lock.spec import Environment, SourceSpec
+
+from .config.recipe import Recipe
+from .spec import Environment, SourceSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,12 @@ from builder.formats.net.http import make_client, why_unreachable
 from builder.formats.net.mirrors import public_url
 from builder.formats.net.simpleindex import read_page
 from builder.formats.net.urlvariables import expanded
-from builder.lock.indexes import Indexes
-from builder.lock.request import SolveRequest
-from builder.lock.spec import SourceSpec
-from builder.lock.urls import public, unexpanded
-from builder.lock.wheels import tags_of, target_tags
+
+from .indexes import Indexes
+from .request import SolveRequest
+from .spec import SourceSpec
+from .urls import public, unexpanded
+from .wheels import tags_of, target_tags
 
 
 def find_sdists(

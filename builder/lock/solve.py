@@ -17,16 +17,17 @@ from builder.core.errors import ConfigError, UsageError
 from builder.core.model import Lock, LockedBase, LockedPackage, LockRecord
 from builder.core.progress import working
 from builder.core.redact import redact
-from builder.lock.basepython import has_base_python, take_base_python
-from builder.lock.config.merge import near_hint
-from builder.lock.config.recipe import Recipe
-from builder.lock.config.yamlfile import place_of
-from builder.lock.environment import recipe_environment
-from builder.lock.inputs import CONDA_INPUTS, channels, content_hash, cutoff, inputs
-from builder.lock.record import TIME
-from builder.lock.request import LockRequest, SolveRequest, WheelBuilder
-from builder.lock.sourcerecords import pinned_repositories
-from builder.lock.spec import Environment
+
+from .basepython import has_base_python, take_base_python
+from .config.merge import near_hint
+from .config.recipe import Recipe
+from .config.yamlfile import place_of
+from .environment import recipe_environment
+from .inputs import CONDA_INPUTS, channels, content_hash, cutoff, inputs
+from .record import TIME
+from .request import LockRequest, SolveRequest, WheelBuilder
+from .sourcerecords import pinned_repositories
+from .spec import Environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
     if not recipe.lock and not recipe.uses_base_python and not channels(recipe, environment):
         hint = "add the line channels: [conda-forge]"
         raise ConfigError(f"{environment.path}: names no channels", hint)
-    from builder.lock.conda import check_specs
+    from .conda import check_specs
 
     check_specs(environment)
 
@@ -173,7 +174,7 @@ def solve_conda_packages(request: SolveRequest) -> tuple[list[LockedPackage], tu
     """Return the conda packages of an environment and their channels, with a note."""
     if request.base is not None and request.base.python is not None:
         return [take_base_python(request, request.base.python)], ()
-    from builder.lock.conda import solve_conda
+    from .conda import solve_conda
 
     with working(request.reporter, "solving conda packages"):
         packages, found_in = solve_conda(request)
@@ -187,7 +188,7 @@ def solve_pip_packages(
     """Return the pip packages if the environment asks for any, with a note."""
     if not request.environment.pip and not request.environment.sources:
         return []
-    from builder.lock.pip import solve_pip
+    from .pip import solve_pip
 
     with working(request.reporter, "solving pip packages"):
         packages = solve_pip(request, conda, builder=builder)

@@ -14,8 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from builder.core.model import WHEELS, LockedPackage, LockedSource, canonical_json
 from builder.core.redact import redact, userinfo
-from builder.lock.config.explain import first_problem
-from builder.lock.spec import SourceSpec
+
+from .config.explain import first_problem
+from .spec import SourceSpec
 
 _SOURCES = TypeAdapter(dict[str, LockedSource])
 SHA256 = re.compile(r"[0-9a-f]{64}")

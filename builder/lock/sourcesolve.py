@@ -40,16 +40,17 @@ from builder.core.markers import applies, unfulfilled
 from builder.core.model import WHEELS, LockedPackage
 from builder.core.redact import redact
 from builder.core.settings import Settings
-from builder.lock.config.wheelbuild import WheelBuild
-from builder.lock.indexes import Indexes
-from builder.lock.names import conda_mapping, pypi_name
-from builder.lock.request import BuiltWheel, SolveRequest, WheelBuilder
-from builder.lock.sdists import find_sdists, find_wheels
-from builder.lock.sourcespec import SpecContext, read_named
-from builder.lock.spec import SourceSpec
-from builder.lock.urls import filename_of
-from builder.lock.uv import NoWheels
-from builder.lock.wheels import PUBLISHED_AGAIN
+
+from .config.wheelbuild import WheelBuild
+from .indexes import Indexes
+from .names import conda_mapping, pypi_name
+from .request import BuiltWheel, SolveRequest, WheelBuilder
+from .sdists import find_sdists, find_wheels
+from .sourcespec import SpecContext, read_named
+from .spec import SourceSpec
+from .urls import filename_of
+from .uv import NoWheels
+from .wheels import PUBLISHED_AGAIN
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,8 @@ from builder.core.model import SourceKind
 from builder.core.redact import redact
 from builder.core.settings import expand_home
 from builder.formats.trees.inside import PROJECT_FILES, is_inside, wider_project
-from builder.lock.spec import SourceSpec, Spec
+
+from .spec import SourceSpec, Spec
 
 #: Archives that builder unpacks.
 ARCHIVES = (".tar.gz", ".tgz", ".zip")

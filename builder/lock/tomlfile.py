@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from builder.core.errors import ConfigError
-from builder.lock.config.safetoml import loads
-from builder.lock.config.yamlfile import read_text
+
+from .config.safetoml import loads
+from .config.yamlfile import read_text
 
 
 @dataclass(frozen=True)

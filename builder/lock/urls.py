@@ -13,8 +13,9 @@ from builder.core.errors import SolveError
 from builder.core.redact import redact
 from builder.formats.net.pipconfig import pip_configuration
 from builder.formats.net.urlvariables import UrlVariables, variables_in
-from builder.lock.config.recipe import Recipe
-from builder.lock.environment import recipe_environment
+
+from .config.recipe import Recipe
+from .environment import recipe_environment
 
 
 def url_variables(recipe: Recipe) -> UrlVariables:

@@ -18,12 +18,13 @@ from builder.core.redact import redact
 from builder.core.store.folders import CacheFolders
 from builder.formats.net.pipconfig import pip_configuration
 from builder.formats.net.urlvariables import is_own
-from builder.lock.hints import pip_hint
-from builder.lock.indexes import Indexes
-from builder.lock.request import SolveRequest
-from builder.lock.tool import run_tool
-from builder.lock.urls import unexpanded
-from builder.lock.wheels import glibc_minor
+
+from .hints import pip_hint
+from .indexes import Indexes
+from .request import SolveRequest
+from .tool import run_tool
+from .urls import unexpanded
+from .wheels import glibc_minor
 
 log = logging.getLogger(__name__)
 

@@ -7,22 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from packaging.tags import (
-    Tag,
-    compatible_tags,
-    cpython_tags,
-    create_compatible_tags_selector,
-)
+from packaging.tags import Tag, compatible_tags, cpython_tags, create_compatible_tags_selector
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from builder.core.errors import ConfigError, SolveError
 from builder.core.markers import ARCHITECTURES
 from builder.core.model import FIND_LINKS, LockedPackage
 from builder.formats.net.mirrors import public_url
-from builder.lock.config.recipe import Recipe
-from builder.lock.inputs import virtual_packages
-from builder.lock.request import SolveRequest
-from builder.lock.urls import filename_of, public, unexpanded
+
+from .config.recipe import Recipe
+from .inputs import virtual_packages
+from .request import SolveRequest
+from .urls import filename_of, public, unexpanded
 
 #: A wheel of a ``pylock.toml`` or ``uv.lock``.
 WheelFile = Mapping[str, Any]

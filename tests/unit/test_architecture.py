@@ -96,6 +96,20 @@ def test_imports_lead_down() -> None:
     assert not upward, "\n".join(upward)
 
 
+def test_relative_imports() -> None:
+    """A module of the same folder is imported relatively, so a full name leads out of it."""
+    wrong = []
+    for module, path in modules().items():
+        folder = ".".join(path.relative_to(ROOT).parent.parts)
+        for node in nodes(module):
+            if (
+                isinstance(node, ast.ImportFrom)
+                and (node.module or "").rpartition(".")[0] == folder != "builder"
+            ):
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.module}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_benchmark_stands_alone() -> None:
     """It is in every image, without builder."""
     others = {target for module in modules() if house(module) == "bench" for target, _ in imports(module)}

@@ -13,16 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, cast
 
-from builder.build.bases.image import BaseImage, stored_base
-from builder.build.bases.pack import pack_tar
 from builder.core.errors import ImageError
-from builder.core.model import (
-    OCI_CONFIG,
-    OCI_LAYER_GZIP,
-    OCI_LAYER_ZSTD,
-    Descriptor,
-    Layer,
-)
+from builder.core.model import OCI_CONFIG, OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, Layer
 from builder.core.store.blobs import Store
 from builder.core.store.files import CHUNK
 from builder.core.store.records import read_record, write_record
@@ -38,12 +30,12 @@ from builder.core.tarheaders import (
 from builder.core.workspace import Workspace
 from builder.formats.oci.documents import check_size, some
 from builder.formats.oci.image import manifest_of
-from builder.formats.oci.manifest import (
-    parse_config,
-    parse_docker_listing,
-)
+from builder.formats.oci.manifest import parse_config, parse_docker_listing
 from builder.formats.trees.inflate import GZIP_MAGIC, ZSTD_MAGIC, inflate
 from builder.formats.trees.member import DO_NOT_USE
+
+from .image import BaseImage, stored_base
+from .pack import pack_tar
 
 #: Members of an archive: layers, folders and links. Images have at most some hundred layers.
 MAX_MEMBERS = 100_000

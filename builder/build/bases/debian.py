@@ -20,12 +20,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from builder.build.bases.image import stored_base
 from builder.core.errors import ConfigError, ImageError
 from builder.core.model import canonical_json
 from builder.core.store.blobs import Store
 from builder.core.store.records import read_record, write_record
 from builder.core.workspace import Workspace
+
+from .image import stored_base
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +68,10 @@ def debian_base(
         return pinned
 
     # imported here: a base that is in the cache needs none of them
-    from builder.build.bases.debian_mirror import mirror_state
-    from builder.build.bases.mmdebstrap import DebianBase, make_debian_base
     from builder.formats.net.apt import apt_sources
+
+    from .debian_mirror import mirror_state
+    from .mmdebstrap import DebianBase, make_debian_base
 
     include = tuple(sorted({*ALWAYS, *packages}))
     record = _record(suite, architecture, include, work)

@@ -14,8 +14,6 @@ from dataclasses import astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from builder.build.bases.image import BaseImage
-from builder.build.bases.resolve import open_recipe_base
 from builder.core.errors import ImageError
 from builder.core.model import Layer, LockedBase
 from builder.core.progress import working
@@ -25,6 +23,9 @@ from builder.formats.trees.member import DO_NOT_USE, Kind
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source, Stream, layer_source
 from builder.lock.config.recipe import Recipe
+
+from .image import BaseImage
+from .resolve import open_recipe_base
 
 #: Part of the name of records. Increase it when other packages are found in the same base.
 _FORMAT = 1
@@ -96,7 +97,7 @@ def find_system(base: BaseImage, work: Workspace) -> BaseSystem:
         RegistryError, SpaceError: a layer cannot be downloaded.
     """
     # imported here: a publish with nothing changed reads no base
-    from builder.build.bases.sif import base_sources
+    from .sif import base_sources
 
     sources = base_sources(replace(base, layers=()), work.store)
     sources += [partial(_downloaded, layer, work) for layer in base.layers]
@@ -114,7 +115,7 @@ def find_system(base: BaseImage, work: Workspace) -> BaseSystem:
 
 def _downloaded(layer: Layer, work: Workspace) -> Stream:
     """Return the members of a layer, which is downloaded for them."""
-    from builder.build.bases.registry import fetch_layer
+    from .registry import fetch_layer
 
     return layer_source(fetch_layer(layer, work), work.store)()
 

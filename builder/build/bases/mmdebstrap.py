@@ -15,9 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.build.bases.debian_mirror import apt_credentials, apt_options
-from builder.build.bases.debian_tar import reproducible_tar
-from builder.build.bases.pack import pack_tar
 from builder.core.errors import ImageError
 from builder.core.model import Layer
 from builder.core.progress import working
@@ -33,6 +30,10 @@ from builder.formats.oci.config import DEFAULT_PATH, host_architecture
 from builder.formats.oci.image import plain_image
 from builder.formats.qemu import is_registered, registration_hint
 from builder.formats.trees.member import counted
+
+from .debian_mirror import apt_credentials, apt_options
+from .debian_tar import reproducible_tar
+from .pack import pack_tar
 
 #: Disk space that a base needs at most: its tree, and its layer.
 _NEEDED_SPACE = 1 << 30

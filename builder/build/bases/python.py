@@ -7,9 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from builder.build.bases.image import BaseImage
-from builder.build.bases.resolve import open_recipe_base
-from builder.build.bases.sif import base_sources
 from builder.build.fetch.venv import BasePython
 from builder.core.errors import ConfigError, ImageError
 from builder.core.model import LockedBase
@@ -24,6 +21,10 @@ from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.yamlfile import place_of
+
+from .image import BaseImage
+from .resolve import open_recipe_base
+from .sif import base_sources
 
 #: Part of the key of records. Increase it when another Python is found in the same base.
 _FORMAT = 1

@@ -8,12 +8,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from builder.build.bases.image import BaseImage
 from builder.core.model import Descriptor, Layer, LockedBase
 from builder.core.workspace import Workspace
 from builder.formats.oci.image import plain_image
 from builder.formats.oci.manifest import parse_config, parse_manifest, read_image
 from builder.formats.oci.reference import Reference
+
+from .image import BaseImage
 
 if TYPE_CHECKING:
     from builder.formats.registry.client import RegistryClient

@@ -12,9 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from builder.build.bases.debian import check_packages, check_suite, debian_base
-from builder.build.bases.image import BaseImage, no_such_base, open_layout_base, stored_base
-from builder.build.bases.reference import path_and_tag, split_reference
 from builder.core.errors import ConfigError, ImageError, RegistryError
 from builder.core.model import LockedBase
 from builder.core.redact import redact
@@ -24,6 +21,10 @@ from builder.formats.net.mirrors import mirrored_base
 from builder.formats.oci.reference import Reference
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.yamlfile import place_of
+
+from .debian import check_packages, check_suite, debian_base
+from .image import BaseImage, no_such_base, open_layout_base, stored_base
+from .reference import path_and_tag, split_reference
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ def resolve_base(
     log.info("the base %s is looked up as %s", redact(reference), redact(actual))
     kind, _ = split_reference(actual)
     if kind == "docker":
-        from builder.build.bases.registry import resolve_registry_base
+        from .registry import resolve_registry_base
 
         try:
             digest = resolve_registry_base(actual, architecture, work)
@@ -157,11 +158,11 @@ def open_base(
         )
         base = stored_base(locked.reference, digest, work.store)
         if download:
-            from builder.build.bases.registry import present_layers
+            from .registry import present_layers
 
             base = replace(base, layers=present_layers(base.layers, work))
     elif kind == "docker":
-        from builder.build.bases.registry import open_registry_base
+        from .registry import open_registry_base
 
         base = open_registry_base(locked, actual, work, download=download)
     else:
@@ -183,7 +184,7 @@ def _open_local(
     """
     kind, rest = split_reference(reference)
     if kind == "sif":
-        from builder.build.bases.sif import open_sif_base
+        from .sif import open_sif_base
 
         return open_sif_base(reference, root / expand_home(rest), architecture, work.store)
     path, tag = path_and_tag(rest, root)
@@ -194,7 +195,7 @@ def _open_local(
     if not path.is_file():
         hint = f"for a folder write oci:{rest}"
         raise ImageError(f"base {reference}: {path} is not a file", hint)
-    from builder.build.bases.archive import open_docker_archive
+    from .archive import open_docker_archive
 
     return open_docker_archive(reference, path, tag, work)
 

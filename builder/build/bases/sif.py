@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from builder.build.bases.image import BaseImage, no_such_base
-from builder.build.bases.pack import pack_tar
 from builder.core.model import Layer, SifImage
 from builder.core.progress import working
 from builder.core.store.blobs import Store
@@ -16,6 +14,9 @@ from builder.core.workspace import Workspace
 from builder.formats.sif.read import open_sif, read_sif
 from builder.formats.trees.member import Kind, Member
 from builder.formats.trees.sources import Source, layer_source
+
+from .image import BaseImage, no_such_base
+from .pack import pack_tar
 
 
 def open_sif_base(reference: str, path: Path, architecture: str, store: Store) -> BaseImage:

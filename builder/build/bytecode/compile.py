@@ -25,8 +25,6 @@ from typing import Any
 
 from builder.build.bases.registry import fetch_layer
 from builder.build.bytecode import worker
-from builder.build.bytecode.inputs import BytecodeRequest, modules_of, modules_record
-from builder.build.bytecode.runtime import JOB_FOLDER, make_runtime
 from builder.build.run.base import RunOptions
 from builder.build.run.process import tail
 from builder.build.run.select import find_runner
@@ -44,6 +42,9 @@ from builder.formats.layers.content import read_whole
 from builder.formats.layers.entry import Entry, Range
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import layer_source
+
+from .inputs import BytecodeRequest, modules_of, modules_record
+from .runtime import JOB_FOLDER, make_runtime
 
 log = logging.getLogger(__name__)
 

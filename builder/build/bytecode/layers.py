@@ -28,13 +28,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.build.bytecode.inputs import (
-    BytecodeRequest,
-    can_compile,
-    compiler_key,
-    modules_of,
-    modules_record,
-)
 from builder.core.model import Layer, LockedPackage, Manager
 from builder.formats.layers.build import LayerMaker, PlannedLayer, contents_key, packages_key
 from builder.formats.layers.cache import cache_key, layer_record, recorded_layers
@@ -43,8 +36,10 @@ from builder.formats.layers.entry import Entry, LinkContext
 from builder.formats.layers.grouping import BYTECODE_TITLE, LayerPlan, plan_lock
 from builder.formats.layers.packages import Packages
 
+from .inputs import BytecodeRequest, can_compile, compiler_key, modules_of, modules_record
+
 if TYPE_CHECKING:
-    from builder.build.bytecode.compile import Bytecode
+    from .compile import Bytecode
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +116,7 @@ def bytecode_records(request: BytecodeRequest) -> list[Path]:
     """
     if not _compiles(request):
         return []
-    from builder.build.bytecode.runtime import runtime_parts
+    from .runtime import runtime_parts
 
     records = [part.record for part in runtime_parts(request)]
     for plan in _plans(request, {}):
@@ -175,7 +170,7 @@ def _make(request: BytecodeRequest) -> tuple[Layer, ...]:
     compiled: dict[str, Bytecode] = {}
 
     def compile_missing(missing: Sequence[PlannedLayer]) -> None:
-        from builder.build.bytecode.compile import compile_packages  # with runners of containers
+        from .compile import compile_packages  # with runners of containers
 
         needed = [package for plan in missing for package in plan.packages]
         compiled.update(compile_packages(request, needed))

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from builder.build.bases.registry import fetch_layer
-from builder.build.bytecode.inputs import BytecodeRequest, base_key, python_package, python_packages
 from builder.build.fetch.venv import BasePython, base_python_of
 from builder.build.image.libraries import base_libraries
 from builder.core.errors import LayerError
@@ -28,6 +27,8 @@ from builder.formats.sif.read import read_sif
 from builder.formats.trees.member import Kind
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source, layer_source
+
+from .inputs import BytecodeRequest, base_key, python_package, python_packages
 
 #: Where the job's folder is in a container of the image.
 JOB_FOLDER = "/run/builder-compile"

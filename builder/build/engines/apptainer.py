@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from builder.build.engines.base import BuildRequest, BuildResult, Clock, build_folder, cached_sif
-from builder.build.engines.layered import make_layers
 from builder.build.run.apptainer import apptainer_problem, find_apptainer
 from builder.build.run.process import execute, tail
 from builder.core.errors import ImageError
@@ -26,6 +24,9 @@ from builder.core.store.subordinate import ranges, ranges_hint
 from builder.formats.net.urlvariables import is_own
 from builder.formats.oci.layout import write_layout
 from builder.formats.sif.singularity import Metadata
+
+from .base import BuildRequest, BuildResult, Clock, build_folder, cached_sif
+from .layered import make_layers
 
 _COMPRESSION = {"zstd": "-comp zstd -Xcompression-level 3", "gzip": "-comp gzip"}
 

@@ -27,15 +27,6 @@ import yaml
 
 from builder.build.bases.image import BaseImage
 from builder.build.bases.resolve import open_base, resolve_base
-from builder.build.engines.apptainer import environment
-from builder.build.engines.base import BuildRequest, BuildResult, Clock, build_folder
-from builder.build.engines.prepare import (
-    fetch_archives,
-    image_of_build,
-    open_locked_base,
-    ordered_packages,
-    write_target_sif,
-)
 from builder.build.image.files import system_entries
 from builder.build.run.apptainer import find_apptainer
 from builder.build.run.process import execute, tail
@@ -45,6 +36,16 @@ from builder.core.store.files import link_or_copy
 from builder.formats.layers.build import make_layer
 from builder.formats.layers.entry import LinkContext
 from builder.formats.oci.layout import write_layout
+
+from .apptainer import environment
+from .base import BuildRequest, BuildResult, Clock, build_folder
+from .prepare import (
+    fetch_archives,
+    image_of_build,
+    open_locked_base,
+    ordered_packages,
+    write_target_sif,
+)
 
 #: Where cotainr installs every environment.
 PREFIX = "/opt/cotainr/conda/envs/conda_container_env"

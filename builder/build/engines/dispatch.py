@@ -6,12 +6,13 @@ import importlib
 import logging
 
 from builder.build.engines import ENGINES
-from builder.build.engines.base import BuildRequest, BuildResult, Engine
 from builder.core.errors import RunnerError, UsageError
 from builder.core.progress import working
 from builder.formats.oci.config import host_architecture
 from builder.formats.qemu import cannot_run, is_registered, registration_hint
 from builder.lock.config.recipe import Recipe
+
+from .base import BuildRequest, BuildResult, Engine
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
         _require_available(engine, request.recipe)
         return _build(engine, request)
 
-    from builder.build.engines.last_build import LastBuild
+    from .last_build import LastBuild
 
     last_build = LastBuild(engine.name, request)
     found = None if request.options.rebuild else last_build.find()

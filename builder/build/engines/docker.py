@@ -15,9 +15,6 @@ from typing import Any
 
 from builder.build.bases.image import BaseImage
 from builder.build.bases.resolve import open_base, resolve_base
-from builder.build.engines.base import BuildRequest, BuildResult, Clock
-from builder.build.engines.layered import Stack, history, make_layers
-from builder.build.engines.prepare import image_of_build
 from builder.build.image.archive import ArchiveFile, docker_load, inline, layer_file, tar_stream
 from builder.build.run.docker import docker_client, docker_errors, docker_problem
 from builder.build.run.process import tail
@@ -28,6 +25,10 @@ from builder.core.store.files import CHUNK, require_space, space_errors
 from builder.core.store.temporary import temporary_name
 from builder.core.text import one_line
 from builder.formats.layers.build import make_layer
+
+from .base import BuildRequest, BuildResult, Clock
+from .layered import Stack, history, make_layers
+from .prepare import image_of_build
 
 
 class Docker:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from builder.build.bases.resolve import is_made_here
-from builder.build.engines.base import BuildRequest, BuildResult, cached_sif
 from builder.build.image.files import system_entries
 from builder.core.model import (
     OCI_CONFIG,
@@ -30,6 +29,8 @@ from builder.formats.layers.build import make_layer
 from builder.formats.layers.cache import FORMAT, layer_record, recorded_layers
 from builder.formats.layers.entry import LinkContext
 from builder.formats.net.mirrors import mirrored_base
+
+from .base import BuildRequest, BuildResult, cached_sif
 
 #: Fields of a recipe that set where an image is published, run, built or tested, not what is in it.
 _NOT_CONTENTS = {"source", "root", "registry", "group", "site", "engine", "smoke"}

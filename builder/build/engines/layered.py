@@ -16,13 +16,6 @@ from builder.build.bytecode.layers import (
     in_order,
     layers_for_packages,
 )
-from builder.build.engines.base import BuildRequest, BuildResult, Clock
-from builder.build.engines.prepare import (
-    image_of_build,
-    prepare_inputs,
-    python_record,
-    write_target_sif,
-)
 from builder.build.image.config import environment
 from builder.build.image.files import system_entries, whiteout_entries
 from builder.build.image.libraries import missing_libraries
@@ -33,6 +26,9 @@ from builder.formats.layers.conda_meta import history_entry
 from builder.formats.layers.entry import Entry
 from builder.formats.layers.libraries import library_record
 from builder.formats.layers.packages import Packages
+
+from .base import BuildRequest, BuildResult, Clock
+from .prepare import image_of_build, prepare_inputs, python_record, write_target_sif
 
 if TYPE_CHECKING:
     from builder.build.steps.changes import StepDifference

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from builder.build.bases.image import BaseImage
 from builder.build.bases.resolve import is_made_here, open_recipe_base, resolve_recipe_base
-from builder.build.engines.base import BuildRequest, Clock, cached_sif
 from builder.build.fetch.packages import fetch_for
 from builder.build.image.config import make_image
 from builder.core.errors import ConfigError, ImageError, LockError
@@ -25,6 +24,8 @@ from builder.lock.config.wheelbuild import WheelBuild
 from builder.lock.config.yamlfile import place_of
 from builder.lock.inputs import without_sha256
 from builder.lock.record import lock_date
+
+from .base import BuildRequest, Clock, cached_sif
 
 log = logging.getLogger(__name__)
 

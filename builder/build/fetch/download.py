@@ -11,12 +11,13 @@ from pathlib import Path
 
 import httpx
 
-from builder.build.fetch.failure import NotAvailable
 from builder.core.model import LockedPackage
 from builder.core.parallel import Stopped
 from builder.core.progress import Reporter
 from builder.core.store.files import require_space
 from builder.formats.net.download import PartialFile, WrongRange, body_from, range_header, resume
+
+from .failure import NotAvailable
 
 #: Failed attempts in a row for one URL that add no bytes, before the next place is tried.
 TRIES = 4

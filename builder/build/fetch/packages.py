@@ -12,9 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.build.fetch.failure import NotAvailable, first_line, not_found
-from builder.build.fetch.places import LocalFile, Places, Url
-from builder.build.fetch.verify import Verifier
 from builder.core.errors import HashMismatch
 from builder.core.model import Fetched, LockedPackage
 from builder.core.parallel import in_parallel
@@ -27,11 +24,16 @@ from builder.lock.config.recipe import Recipe
 from builder.lock.environment import find_links
 from builder.lock.urls import url_variables
 
+from .failure import NotAvailable, first_line, not_found
+from .places import LocalFile, Places, Url
+from .verify import Verifier
+
 if TYPE_CHECKING:  # httpx is slow to import, and not needed if all packages are on this machine
     import httpx
 
-    from builder.build.fetch.download import Downloader
     from builder.formats.net.download import PartialFile
+
+    from .download import Downloader
 
 log = logging.getLogger(__name__)
 
@@ -123,8 +125,9 @@ class _Fetcher:
         """Download packages; returns them in their order. The first failure stops all downloads."""
         if not packages:
             return []
-        from builder.build.fetch.download import TASK, Downloader
         from builder.formats.net.http import make_client
+
+        from .download import TASK, Downloader
 
         with working(self._work.reporter, TASK), make_client(_JOBS) as client:
             downloader = Downloader(client, len(packages), self._work.reporter, self._stop)
@@ -187,7 +190,7 @@ class _Fetcher:
     def _stream_to(
         self, path: Path, package: LockedPackage, place: Url, downloader: Downloader
     ) -> Fetched:
-        from builder.build.fetch.download import open_partial, received_key
+        from .download import open_partial, received_key
 
         received = ""
         for _ in range(2):

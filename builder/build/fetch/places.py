@@ -113,7 +113,7 @@ class Places:
 
     def _base_python(self, url: str) -> Path:
         """Return the package of the base image's Python, made here."""
-        from builder.build.fetch.venv import write_base_python
+        from .venv import write_base_python
 
         place = write_base_python(url, CacheFolders(self._settings.cache).channels / "base")
         if place is None:

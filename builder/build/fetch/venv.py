@@ -24,12 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from builder.build.fetch.condapackage import EPOCH, File, write_package
 from builder.core.errors import ImageError
 from builder.core.markers import ARCHITECTURES
 from builder.core.model import BASE_PYTHON, LockedPackage
 from builder.core.store.temporary import temporary_beside
 from builder.core.store.walk import remove_tree
+
+from .condapackage import EPOCH, File, write_package
 
 _PATH = r"(?:/(?!\.\.?/)[A-Za-z0-9._-]+)+"
 _URL = re.compile(

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from builder.build.bases.image import BaseImage
-from builder.build.image.files import ENTRYPOINT
 from builder.core.errors import ImageError
 from builder.core.model import (
     DOCKER_LAYER_GZIP,
@@ -34,6 +33,8 @@ from builder.formats.oci.config import DEFAULT_PATH, config_environment
 from builder.formats.oci.image import manifest_of
 from builder.formats.oci.reference import Reference
 from builder.lock.config.recipe import Recipe
+
+from .files import ENTRYPOINT
 
 log = logging.getLogger(__name__)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from builder.build.image.recipe_files import recipe_entries
-from builder.build.image.smoke_program import smoke_program
 from builder.core.redact import redact
 from builder.formats.layers.entry import Entry, LinkContext
 from builder.lock.config.recipe import Recipe
+
+from .recipe_files import recipe_entries
+from .smoke_program import smoke_program
 
 #: Folder of builder's own files in an image.
 HOME = "/opt/builder"

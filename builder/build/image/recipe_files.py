@@ -18,7 +18,7 @@ from builder.lock.config.recipe import Files, Recipe
 from builder.lock.config.yamlfile import place_of
 
 if TYPE_CHECKING:
-    from builder.build.image.ignore import FilesIgnore
+    from .ignore import FilesIgnore
 
 #: Symlinks in Debian, Ubuntu, Fedora, SUSE and their derivatives. A file below one would replace
 #: the link by a folder.
@@ -43,7 +43,7 @@ def recipe_entries(recipe: Recipe, secrets: list[Path] | None = None) -> list[En
     entries: list[Entry] = []
     if not recipe.files:
         return entries
-    from builder.build.image.ignore import FilesIgnore
+    from .ignore import FilesIgnore
 
     ignore = FilesIgnore(recipe.root, [] if secrets is None else secrets)
     for number, item in enumerate(recipe.files):

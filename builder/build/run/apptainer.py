@@ -13,16 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from builder.build.run.base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions
-from builder.build.run.failures import hint_for
-from builder.build.run.gpu import device_groups, gpu_devices
-from builder.build.run.identity import Identity, container_root
-from builder.build.run.process import Completed, execute, reason
-from builder.build.run.rootfs import cached_rootfs
 from builder.core.errors import RunnerError
 from builder.core.model import Image, SifImage
 from builder.formats.sif.singularity import NOT_MOUNTED
 from builder.lock.config.recipe import GpuVendor
+
+from .base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions
+from .failures import hint_for
+from .gpu import device_groups, gpu_devices
+from .identity import Identity, container_root
+from .process import Completed, execute, reason
+from .rootfs import cached_rootfs
 
 _NOT_INSTALLED = "neither apptainer nor singularity is installed"
 _FLAT_HINT = (

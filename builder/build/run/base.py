@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from builder.build.run.process import Completed
 from builder.core.errors import RunnerError
 from builder.core.model import Image, SifImage
 from builder.core.workspace import Workspace
@@ -17,6 +16,8 @@ from builder.formats.oci.config import config_environment, host_architecture
 from builder.formats.qemu import cannot_run, is_registered, registration_hint
 from builder.formats.sif.read import read_sif
 from builder.lock.config.recipe import GpuVendor
+
+from .process import Completed
 
 #: Size of /dev/shm in docker and podman containers, whose default of 64 MB is too small for data
 #: loaders. Memory is used only for what is written there.

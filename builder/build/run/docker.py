@@ -18,18 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from builder.build.image.archive import docker_load
-from builder.build.run.base import CHANGED_IMAGE, SHM_SIZE, RunOptions
-from builder.build.run.failures import hint_for
-from builder.build.run.gpu import device_groups, gpu_devices
-from builder.build.run.leftovers import REPOSITORY
-from builder.build.run.process import TIMED_OUT, Completed, ProcessOutput
-from builder.build.run.storage import EngineRunner, Storage, container_name
 from builder.core.errors import BuilderError, RunnerError
 from builder.core.model import Image
 from builder.core.progress import QUIET, Reporter, working
 from builder.core.redact import redact
 from builder.core.store.temporary import temporary_name
 from builder.lock.config.recipe import GpuVendor
+
+from .base import CHANGED_IMAGE, SHM_SIZE, RunOptions
+from .failures import hint_for
+from .gpu import device_groups, gpu_devices
+from .leftovers import REPOSITORY
+from .process import TIMED_OUT, Completed, ProcessOutput
+from .storage import EngineRunner, Storage, container_name
 
 _SOCKET = Path("/var/run/docker.sock")
 

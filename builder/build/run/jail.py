@@ -61,7 +61,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
-from builder.build.run.confine import (
+from .confine import (
     BIND,
     LIBC,
     NODEV,

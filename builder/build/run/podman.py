@@ -12,12 +12,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from builder.build.run.base import CHANGED_IMAGE, SHM_SIZE, RunOptions
-from builder.build.run.failures import hint_for
-from builder.build.run.gpu import gpu_devices
-from builder.build.run.leftovers import REPOSITORY, is_left_behind
-from builder.build.run.process import Completed, execute, reason
-from builder.build.run.storage import EngineRunner, Storage, container_name
 from builder.core.errors import RunnerError
 from builder.core.model import Image
 from builder.core.progress import Reporter, working
@@ -28,6 +22,13 @@ from builder.core.store.walk import remove_tree
 from builder.core.workspace import Workspace
 from builder.formats.oci.layout import write_layout
 from builder.lock.config.recipe import GpuVendor
+
+from .base import CHANGED_IMAGE, SHM_SIZE, RunOptions
+from .failures import hint_for
+from .gpu import gpu_devices
+from .leftovers import REPOSITORY, is_left_behind
+from .process import Completed, execute, reason
+from .storage import EngineRunner, Storage, container_name
 
 _LAYOUT_TAG = "image"
 _PLAIN_FOLDER = Path("/tmp")  # noqa: S108

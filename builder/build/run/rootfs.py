@@ -16,8 +16,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from builder.build.run.base import image_config
-from builder.build.run.identity import Identity
 from builder.core.model import Image, Layer, SifImage
 from builder.core.progress import Reporter, working
 from builder.core.store.blobs import Store
@@ -31,6 +29,9 @@ from builder.formats.oci.manifest import require_layers
 from builder.formats.sif.read import read_sif
 from builder.formats.trees.rootfs import unpack_layer, unpacked_size, unpacked_source, write_tree
 from builder.formats.trees.sources import Source
+
+from .base import image_config
+from .identity import Identity
 
 log = logging.getLogger(__name__)
 

@@ -7,15 +7,16 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from builder.build.run import RUNNER_NAMES
-from builder.build.run.failures import hint_for
-from builder.build.run.gpu import is_complete
 from builder.core.errors import RunnerError, UsageError
 from builder.core.progress import Reporter
 from builder.core.workspace import Workspace
 from builder.lock.config.recipe import GpuVendor
 
+from .failures import hint_for
+from .gpu import is_complete
+
 if TYPE_CHECKING:
-    from builder.build.run.base import Runner
+    from .base import Runner
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +43,10 @@ def runners(work: Workspace, *, gpu: GpuVendor = "none") -> list[Runner]:
 
 def runner_classes() -> tuple[type[Runner], ...]:
     """Return the runners' classes in the order of :data:`RUNNER_NAMES`."""
-    from builder.build.run.apptainer import ApptainerRunner
-    from builder.build.run.docker import DockerRunner
-    from builder.build.run.podman import PodmanHpcRunner, PodmanRunner
-    from builder.build.run.userns import UsernsRunner
+    from .apptainer import ApptainerRunner
+    from .docker import DockerRunner
+    from .podman import PodmanHpcRunner, PodmanRunner
+    from .userns import UsernsRunner
 
     return (UsernsRunner, PodmanHpcRunner, DockerRunner, PodmanRunner, ApptainerRunner)
 
@@ -94,8 +95,8 @@ def find_runner(
 
 def _trial_problem(runner: Runner, prefer: str | None, reporter: Reporter) -> str | None:
     """Return None if a runner runs a container, or need not show it; else warn, with the reason."""
-    from builder.build.run.storage import EngineRunner
-    from builder.build.run.trial import try_runner
+    from .storage import EngineRunner
+    from .trial import try_runner
 
     if prefer is not None or not isinstance(runner, EngineRunner):
         return None

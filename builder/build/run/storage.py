@@ -12,12 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from builder.build.run.base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions, require_oci
-from builder.build.run.leftovers import REPOSITORY, is_left_behind, loaded, remember
-from builder.build.run.process import Completed
 from builder.core.model import Image, SifImage
 from builder.core.store.temporary import temporary_name
 from builder.formats.oci.reference import local_name
+
+from .base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions, require_oci
+from .leftovers import REPOSITORY, is_left_behind, loaded, remember
+from .process import Completed
 
 log = logging.getLogger(__name__)
 

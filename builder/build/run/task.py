@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from builder.build.run.base import Mount, Runner, RunOptions
-from builder.build.run.identity import container_root
-from builder.build.run.process import Completed, tail
 from builder.core.model import Image, SifImage
 from builder.core.progress import Reporter
 from builder.core.redact import redact
 from builder.core.settings import Settings
 from builder.core.store.folders import CacheFolders
 from builder.core.text import visible
+
+from .base import Mount, Runner, RunOptions
+from .identity import container_root
+from .process import Completed, tail
 
 log = logging.getLogger(__name__)
 

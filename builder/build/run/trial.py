@@ -11,9 +11,6 @@ import struct
 import tempfile
 from pathlib import Path
 
-from builder.build.run.base import Runner, RunOptions
-from builder.build.run.failures import Problem, hint_for
-from builder.build.run.leftovers import remove_loaded
 from builder.core.errors import BuilderError
 from builder.core.model import Image
 from builder.core.settings import Settings
@@ -22,6 +19,10 @@ from builder.formats.layers.build import make_layer
 from builder.formats.layers.entry import Entry, Inline
 from builder.formats.oci.config import host_architecture
 from builder.formats.oci.image import image_of
+
+from .base import Runner, RunOptions
+from .failures import Problem, hint_for
+from .leftovers import remove_loaded
 
 #: What the program returns: no engine uses this exit code for its own failures.
 _EXIT_CODE = 42

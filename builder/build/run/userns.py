@@ -13,18 +13,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from builder.build.run.base import DEFAULT_OPTIONS, ImageConfig, Mount, Network, Runner, RunOptions
-from builder.build.run.confine import seccomp_library
-from builder.build.run.failures import hint_for
-from builder.build.run.gpu import device_groups, gpu_devices, nvidia_libraries
-from builder.build.run.identity import Identity, container_root
-from builder.build.run.process import Completed, execute
-from builder.build.run.rootfs import cached_rootfs
 from builder.core.errors import RunnerError
 from builder.core.model import Image, SifImage
 from builder.core.progress import Reporter
 from builder.formats.qemu import cannot_run, emulation
 from builder.lock.config.recipe import GpuVendor
+
+from .base import DEFAULT_OPTIONS, ImageConfig, Mount, Network, Runner, RunOptions
+from .confine import seccomp_library
+from .failures import hint_for
+from .gpu import device_groups, gpu_devices, nvidia_libraries
+from .identity import Identity, container_root
+from .process import Completed, execute
+from .rootfs import cached_rootfs
 
 #: Imports jail.py without the packages of the environment, which are many.
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from builder.build.run.jail import main; main()"

@@ -15,6 +15,6 @@ module          what it does
 
 from __future__ import annotations
 
-from builder.build.sources.tree import SourceTree, open_source
+from .tree import SourceTree, open_source
 
 __all__ = ["SourceTree", "open_source"]

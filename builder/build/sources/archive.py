@@ -13,8 +13,6 @@ import httpx
 from builder.build.fetch.download import Downloader, open_partial
 from builder.build.fetch.failure import NotAvailable, first_line
 from builder.build.fetch.packages import fetch_packages
-from builder.build.sources.bounds import MAX_MEMBERS, MAX_TAR
-from builder.build.sources.target import Target
 from builder.core import tarheaders as tar
 from builder.core.errors import FetchError, HashMismatch
 from builder.core.model import LockedPackage
@@ -29,6 +27,9 @@ from builder.formats.net.findlinks import as_path
 from builder.formats.net.http import make_client
 from builder.formats.net.mirrors import mirrors_of
 from builder.formats.trees.reader import TarReader
+
+from .bounds import MAX_MEMBERS, MAX_TAR
+from .target import Target
 
 _TASK = "downloading a source"
 #: The first bytes of a gzip file, and of a zip.

@@ -15,13 +15,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from builder.build.sources.bounds import MAX_PATH, MAX_SUBMODULE_LEVELS, MAX_SUBMODULES
-from builder.build.sources.repository import Repository
-from builder.build.sources.target import Content, Target
 from builder.core.errors import FetchError
 from builder.core.git import Git, GitError, stop
 from builder.core.redact import redact
 from builder.lock.sourcerecords import GIT_HASH
+
+from .bounds import MAX_PATH, MAX_SUBMODULE_LEVELS, MAX_SUBMODULES
+from .repository import Repository
+from .target import Content, Target
 
 _FILE, _PROGRAM, _LINK, _SUBMODULE = "100644", "100755", "120000", "160000"
 #: Modes of files that old versions of git wrote.

@@ -13,8 +13,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.build.sources.repository import open_repository
-from builder.build.sources.tree import SourceTree, url_of
 from builder.core.errors import ConfigError, UsageError
 from builder.core.git import Git, GitError
 from builder.core.store.files import read_foreign
@@ -24,6 +22,9 @@ from builder.core.workspace import Workspace
 from builder.formats.trees.tracked import git_folder
 from builder.lock.sourcerecords import TEXT
 from builder.lock.spec import SourceSpec
+
+from .repository import open_repository
+from .tree import SourceTree, url_of
 
 _ARCHIVAL = ".git_archival.txt"
 #: Bytes of the files of a repository that name a folder or a reference.

@@ -12,10 +12,11 @@ import posixpath
 from pathlib import Path
 from typing import Protocol
 
-from builder.build.sources.bounds import MAX_DEPTH, MAX_MEMBERS, MAX_PATH, MAX_UNPACKED
 from builder.core.errors import FetchError
 from builder.core.store.files import CHUNK, space_errors
 from builder.core.text import human_bytes
+
+from .bounds import MAX_DEPTH, MAX_MEMBERS, MAX_PATH, MAX_UNPACKED
 
 _HOSTILE = "the source is damaged or hostile: do not use it"
 

@@ -9,10 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from builder.build.sources.archive import check_hash, fetch_archive, unpack_archive
-from builder.build.sources.objects import Unpacker
-from builder.build.sources.repository import open_repository
-from builder.build.sources.target import Target, only_folder
 from builder.core.errors import ConfigError, FetchError, HashMismatch
 from builder.core.model import LockedSource
 from builder.core.progress import working
@@ -27,6 +23,11 @@ from builder.lock.sourcerecords import locked_url
 from builder.lock.sourcespec import is_project
 from builder.lock.spec import SourceSpec
 from builder.lock.urls import filename_of
+
+from .archive import check_hash, fetch_archive, unpack_archive
+from .objects import Unpacker
+from .repository import open_repository
+from .target import Target, only_folder
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,6 @@ from builder.build.bases.image import BaseImage
 from builder.build.bases.mmdebstrap import DPKG_OPTIONS
 from builder.build.fetch.packages import fetch_packages
 from builder.build.run.base import Mount
-from builder.build.steps.apt_base import MOUNTED, runnable
-from builder.build.steps.run import StepRun, run_step
 from builder.core.errors import FetchError
 from builder.core.model import Fetched, Layer, OsPackage, canonical_json
 from builder.core.store.leftovers import temporary_folder
@@ -29,6 +27,9 @@ from builder.core.workspace import Workspace
 from builder.formats.layers.cache import cached_layer, read_layer
 from builder.formats.layers.entry import Entry
 from builder.formats.net.debarchives import host_mirrors, mirrored_archive, snapshot
+
+from .apt_base import MOUNTED, runnable
+from .run import StepRun, run_step
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,6 @@ from builder.build.run.base import RunOptions
 from builder.build.run.process import Completed, tail
 from builder.build.run.select import ENGINE_NAMES, find_runner
 from builder.build.steps import apt_base
-from builder.build.steps.apt_base import MOUNTED, AptBase, AptNetwork
-from builder.build.steps.recipe import check_processor
 from builder.core.errors import BuilderError, FetchError, LockError, RunnerError, SolveError
 from builder.core.model import OsPackage, SifImage
 from builder.core.progress import working
@@ -25,6 +23,9 @@ from builder.core.workspace import Workspace
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.yamlfile import place_of
 from builder.lock.record import package_of
+
+from .apt_base import MOUNTED, AptBase, AptNetwork
+from .recipe import check_processor
 
 #: Seconds for the lists of packages and the solution.
 _TIMEOUT_S = 900

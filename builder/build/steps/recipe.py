@@ -10,14 +10,14 @@ from builder.lock.config.recipe import Recipe
 from builder.lock.config.yamlfile import place_of
 
 if TYPE_CHECKING:
-    from builder.build.steps.run import StepRun
+    from .run import StepRun
 
 
 def recipe_steps(recipe: Recipe) -> tuple[list[StepRun], list[StepRun]]:
     """Return the steps below the recipe's ``files:``, and those from the first that uses them."""
     if not recipe.steps:
         return [], []
-    from builder.build.steps.run import StepRun  # with the runners: not for a recipe without steps
+    from .run import StepRun  # with the runners: not for a recipe without steps
 
     runs = []
     for number, step in enumerate(recipe.steps):

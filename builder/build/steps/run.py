@@ -35,7 +35,6 @@ from builder.build.run.rootfs import cached_rootfs
 from builder.build.run.select import ENGINE_NAMES, find_runner
 from builder.build.run.storage import EngineRunner
 from builder.build.run.task import TaskLog
-from builder.build.steps.changes import Changes, Nodes, nodes_of_layer, nodes_of_upper
 from builder.core.errors import FetchError, ImageError, LayerError, RunnerError
 from builder.core.model import OCI_LAYER, Compression, Descriptor, Image, Layer, SifImage
 from builder.core.progress import working
@@ -49,6 +48,8 @@ from builder.formats.layers.build import make_layer
 from builder.formats.layers.cache import cache_key, cached_layer
 from builder.formats.layers.compress import codec_name
 from builder.formats.layers.entry import Entry
+
+from .changes import Changes, Nodes, nodes_of_layer, nodes_of_upper
 
 log = logging.getLogger(__name__)
 

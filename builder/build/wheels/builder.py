@@ -21,10 +21,6 @@ from builder.build.run.select import ENGINE_NAMES, find_runner
 from builder.build.sources import SourceTree, open_source
 from builder.build.sources.scm import describe, write_archival
 from builder.build.steps.recipe import check_processor
-from builder.build.wheels.backend import project_name, read_backend, read_scm
-from builder.build.wheels.check import check_wheel
-from builder.build.wheels.requirements import fetch_uv, resolve_requirements
-from builder.build.wheels.run import NeedsMore, WheelJob, built
 from builder.core.errors import FetchError, WheelError
 from builder.core.markers import unfulfilled
 from builder.core.model import Fetched, Lock, LockedBase, LockedPackage, LockedSource, SifImage
@@ -43,6 +39,11 @@ from builder.lock.sourcerecords import locked_url
 from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import SourceSpec, spec_of
 from builder.lock.uv import uv_program
+
+from .backend import project_name, read_backend, read_scm
+from .check import check_wheel
+from .requirements import fetch_uv, resolve_requirements
+from .run import NeedsMore, WheelJob, built
 
 log = logging.getLogger(__name__)
 

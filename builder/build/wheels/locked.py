@@ -89,9 +89,7 @@ def build_missing_wheels(
         with contextlib.suppress(FetchError):
             fetch_for(recipe, [package], work.quiet())
             continue
-        from builder.build.wheels.builder import (
-            ImageWheelBuilder,  # slow, and nearly always not needed
-        )
+        from .builder import ImageWheelBuilder  # slow, and nearly always not needed
 
         builder = ImageWheelBuilder(recipe, work, lock.base)
         work.reporter.note(

@@ -17,13 +17,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from builder.build.wheels.locked import place_wheels, remove_unnamed
 from builder.core.errors import LockError
 from builder.core.model import Lock, LockedPackage, LockedSource
 from builder.core.workspace import Workspace
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import replace_lock
 from builder.lock.othertools import relock_command
+
+from .locked import place_wheels, remove_unnamed
 
 
 def has_own_code(recipe: Recipe, lock: Lock) -> bool:
@@ -74,7 +75,7 @@ def changed_wheels(
     if not changed:
         return []
     # slow, and nearly always not needed
-    from builder.build.wheels.builder import ImageWheelBuilder
+    from .builder import ImageWheelBuilder
 
     builder = ImageWheelBuilder(recipe, work, lock.base, reports=False)
     unbuilt = [p for p in lock.for_platform(recipe.platform) if p.source is None]

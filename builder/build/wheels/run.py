@@ -15,7 +15,6 @@ from builder.build.run.base import Mount, Runner, RunOptions
 from builder.build.run.process import Completed
 from builder.build.run.task import TaskLog, run_in_folder
 from builder.build.wheels import driver
-from builder.build.wheels.backend import Backend, check_requirement
 from builder.core.errors import WheelError
 from builder.core.model import Fetched, Image, SifImage
 from builder.core.progress import QUIET, Reporter
@@ -23,6 +22,8 @@ from builder.core.settings import DEFAULT_EPOCH, Settings
 from builder.core.store.files import read_foreign
 from builder.core.store.leftovers import temporary_folder
 from builder.lock.config.wheelbuild import WheelBuild
+
+from .backend import Backend, check_requirement
 
 #: Lines of the log in an error message.
 TAIL = 30

@@ -8,9 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.cli.start.base import this_platform
-from builder.cli.start.draft import APP
-from builder.cli.start.imports import imported_modules, imported_packages
 from builder.core.errors import UsageError
 from builder.lock.config.safeyaml import read_bytes
 from builder.lock.environment import read_any_environment
@@ -18,6 +15,10 @@ from builder.lock.manifests import builds_package, is_manifest
 from builder.lock.othertools import PYLOCK, Format, export_command, lock_format
 from builder.lock.spec import Environment
 from builder.lock.tomlfile import load_toml, table
+
+from .base import this_platform
+from .draft import APP
+from .imports import imported_modules, imported_packages
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,6 @@ import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from builder.cli.start.base import DEBIAN_BASE, can_make_debian, this_platform, usual_base
-from builder.cli.start.draft import Draft, target_name
-from builder.cli.start.found import Candidate, asks_for, installs_project, own_code
-from builder.cli.start.text import recipe_text
 from builder.core.errors import UsageError
 from builder.core.model import MAIN
 from builder.core.settings import Settings
@@ -26,6 +22,11 @@ from builder.lock.indexes import probe_indexes
 from builder.lock.manifests import CHANNEL
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment
+
+from .base import DEBIAN_BASE, can_make_debian, this_platform, usual_base
+from .draft import Draft, target_name
+from .found import Candidate, asks_for, installs_project, own_code
+from .text import recipe_text
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import yaml
 
-from builder.cli.start.draft import Draft
 from builder.lock.config.recipe import FORMAT_VERSION
+
+from .draft import Draft
 
 _COMMENTS = {
     "site": "the machine that runs the image; builder sites lists more",

@@ -23,23 +23,17 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from builder.core.errors import BuilderError, ImageError
-from builder.core.store.durable import durable_file, start_writing, sync_files
-from builder.core.store.files import (
-    OUTPUT_HINT,
-    copy_hashed,
-    fingerprint,
-    sha256_file,
-    space_errors,
-    write_atomic,
-)
-from builder.core.store.fingerprints import compare, verified
-from builder.core.store.folders import CacheFolders
-from builder.core.store.leftovers import SHARED_FOLDERS, remove_left_behind
-from builder.core.store.locks import file_lock
-from builder.core.store.records import read_record, write_record
-from builder.core.store.temporary import temporary_name
-from builder.core.store.unchanged import look
-from builder.core.store.walk import Stuck
+
+from .durable import durable_file, start_writing, sync_files
+from .files import OUTPUT_HINT, copy_hashed, fingerprint, sha256_file, space_errors, write_atomic
+from .fingerprints import compare, verified
+from .folders import CacheFolders
+from .leftovers import SHARED_FOLDERS, remove_left_behind
+from .locks import file_lock
+from .records import read_record, write_record
+from .temporary import temporary_name
+from .unchanged import look
+from .walk import Stuck
 
 log = logging.getLogger(__name__)
 

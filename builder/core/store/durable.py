@@ -17,8 +17,9 @@ from pathlib import Path
 
 from builder.core.errors import BuilderError
 from builder.core.parallel import in_parallel
-from builder.core.store.leftovers import remove_left_behind
-from builder.core.store.temporary import temporary_beside
+
+from .leftovers import remove_left_behind
+from .temporary import temporary_beside
 
 #: Files that are synced at the same time: the disk gets its requests in one queue.
 SYNC_THREADS = 8

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import IO
 
 from builder.core.errors import BuilderError, SpaceError
-from builder.core.store.durable import sync_folder
-from builder.core.store.temporary import temporary_beside
 from builder.core.text import human_bytes
+
+from .durable import sync_folder
+from .temporary import temporary_beside
 
 #: Bytes read or written at once.
 CHUNK = 1 << 20

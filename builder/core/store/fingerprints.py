@@ -26,7 +26,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.core.store.files import fingerprint, sha256_file, write_atomic
+from .files import fingerprint, sha256_file, write_atomic
 
 #: How often a file is hashed that other processes replace meanwhile.
 _TRIES = 3

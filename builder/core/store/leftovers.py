@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from builder.core.store.temporary import temporary_name, writer_of
-from builder.core.store.walk import Stuck, try_to_remove
+from .temporary import temporary_name, writer_of
+from .walk import Stuck, try_to_remove
 
 #: After this time any temporary file is taken for left behind, in seconds: no build takes so long.
 ABANDONED_S = 7 * 86400

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from builder.core.store.temporary import has_ended, temporary_beside, temporary_name
+from .temporary import has_ended, temporary_beside, temporary_name
 
 #: Seconds between two attempts: the first pause, and the longest. Waiting in the kernel is no better: clients
 #: of NFS ask their server again and again, too.

@@ -32,12 +32,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.core.store.blobs import Store, seen_of
-from builder.core.store.folders import FOLDERS, CacheFolders, PruneRule
-from builder.core.store.running import oldest_running
-from builder.core.store.unpacked import KEPT_DAYS, prune_unpacked, remove_unless_used
-from builder.core.store.walk import Stuck, bottom_up, try_to_remove
 from builder.core.text import human_bytes
+
+from .blobs import Store, seen_of
+from .folders import FOLDERS, CacheFolders, PruneRule
+from .running import oldest_running
+from .unpacked import KEPT_DAYS, prune_unpacked, remove_unless_used
+from .walk import Stuck, bottom_up, try_to_remove
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from builder.core.store.files import write_atomic
+from .files import write_atomic
 
 
 def write_record(path: Path, value: Any, mode: int = 0o644) -> None:

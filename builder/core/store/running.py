@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from builder.core.store.folders import CacheFolders
-from builder.core.store.temporary import temporary_name, writer_of
+from .folders import CacheFolders
+from .temporary import temporary_name, writer_of
 
 _SUFFIX = ".running"
 #: Seconds for which a command of another host or container counts as running: its process cannot be seen.

@@ -37,10 +37,11 @@ from typing import Any
 
 from builder.core.errors import BuilderError
 from builder.core.settings import Settings
-from builder.core.store.folders import CacheFolders
-from builder.core.store.leftovers import SHARED_FOLDERS
-from builder.core.store.records import read_record, write_record
 from builder.core.version import __version__
+
+from .folders import CacheFolders
+from .leftovers import SHARED_FOLDERS
+from .records import read_record, write_record
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from builder.core.store.temporary import temporary_beside
-from builder.core.store.walk import Stuck, try_to_remove
+from .temporary import temporary_beside
+from .walk import Stuck, try_to_remove
 
 #: Unpacked images that are kept of each target and user: the last two that were used.
 KEPT = 2

@@ -139,7 +139,7 @@ def remove_tree(folder: Path) -> None:
     try:
         _remove_own(folder)
     except PermissionError:
-        from builder.core.store.subordinate import remove_mapped
+        from .subordinate import remove_mapped
 
         remove_mapped(folder)
 

@@ -15,7 +15,6 @@ from builder.build.run.userns import UsernsRunner
 from builder.core.errors import UsageError
 from builder.core.model import SifImage
 from builder.core.workspace import Workspace
-from builder.deliver.launch.images import TargetImages
 from builder.deliver.publishing.pull import pull_reference
 from builder.deliver.site.arguments import read_bind, read_env_file, require_source
 from builder.deliver.site.command import run_site, shell_line, site_command
@@ -26,6 +25,8 @@ from builder.deliver.site.paths import command_folder
 from builder.deliver.site.shell import expand
 from builder.formats.oci.reference import is_digest
 from builder.lock.config.recipe import GpuVendor, Recipe
+
+from .images import TargetImages
 
 #: Folders of an image, in its root or the root itself, that a bound folder would hide.
 _SYSTEM = ("", "bin", "dev", "etc", "lib", "lib64", "opt", "proc", "run", "sbin", "sys", "usr")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 
 from builder.core.errors import UsageError
-from builder.deliver.launch.images import TargetImages
 from builder.deliver.site.job_plan import plan_job, salloc
 from builder.deliver.site.lockchecks import job_warnings
 from builder.deliver.site.render import render
 from builder.deliver.site.request import JobRequest
 from builder.lock.file import earlier_lock
+
+from .images import TargetImages
 
 
 def job_script(images: TargetImages, request: JobRequest, *, submit: bool = False) -> str:

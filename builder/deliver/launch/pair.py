@@ -10,7 +10,6 @@ from typing import Any
 from builder.build.engines.base import BuildResult
 from builder.core.errors import LockError, SmokeError, SmokeNotRun, UsageError
 from builder.core.stages import BuildOptions
-from builder.deliver.launch.smoke import SmokeRequest
 from builder.deliver.project import Project
 from builder.deliver.publishing.destination import destination_text
 from builder.deliver.publishing.sides import BUILD, built_side, named_side, run_sides
@@ -22,6 +21,8 @@ from builder.deliver.smoke.slurm import check_smoke_job
 from builder.deliver.smoke.suggested import TORCH, SmokePlan, plan_smoke
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import read_lock
+
+from .smoke import SmokeRequest
 
 
 @dataclass(frozen=True)

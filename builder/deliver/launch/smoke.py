@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from builder.build.engines.base import BuildResult
 from builder.core.errors import SmokeError, SmokeNotRun
 from builder.core.stages import BuildOptions
-from builder.deliver.launch.images import TargetImages
 from builder.deliver.project import Project
 from builder.deliver.publishing.destination import destination_text
 from builder.deliver.publishing.pull import find_attached
@@ -21,6 +20,8 @@ from builder.deliver.smoke.reports import StoredReport, earlier_runs, find_repor
 from builder.deliver.smoke.run import SmokeReport
 from builder.deliver.smoke.slurm import check_smoke_job, complete_job
 from builder.lock.config.recipe import Recipe
+
+from .images import TargetImages
 
 log = logging.getLogger(__name__)
 

@@ -13,14 +13,15 @@ from builder.core.model import canonical_json
 from builder.core.redact import redact
 from builder.core.version import __version__
 from builder.deliver.project import Project
-from builder.deliver.publishing.destination import PublishedContent
-from builder.deliver.publishing.release import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
-from builder.deliver.publishing.reuse import layer_artifacts
-from builder.deliver.publishing.sbom import image_sbom
-from builder.deliver.publishing.testers import Release
 from builder.formats.registry.errors import ArtifactRefused
 from builder.formats.registry.referrers import CREATED, Artifact, AttachedFile
 from builder.lock.config.recipe import Recipe
+
+from .destination import PublishedContent
+from .release import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
+from .reuse import layer_artifacts
+from .sbom import image_sbom
+from .testers import Release
 
 _BUILD_TYPE = "urn:builder:build:v1"
 _BUILDER_ID = "urn:builder:local"

@@ -19,11 +19,12 @@ from builder.core.progress import working
 from builder.core.settings import Settings
 from builder.core.store.files import space_errors, write_atomic
 from builder.core.workspace import Workspace
-from builder.deliver.publishing.destination import PublishDestination, RegistryDestination
-from builder.deliver.publishing.pull import Pulled, PulledTarget, reference_of, resolve_published
 from builder.deliver.site.pulled import EnginePull, record_pull
 from builder.formats.oci.manifest import parse_manifest
 from builder.lock.config.policy import has_policy
+
+from .destination import PublishDestination, RegistryDestination
+from .pull import Pulled, PulledTarget, reference_of, resolve_published
 
 EngineName = Literal["podman-hpc", "podman"]
 

@@ -15,24 +15,20 @@ from dataclasses import dataclass, replace
 from builder.core.errors import ImageError, SmokeError, UsageError, VerifyError
 from builder.core.model import Descriptor, Image
 from builder.core.progress import Reporter
-from builder.deliver.publishing.destination import PublishDestination
-from builder.deliver.publishing.keys import SigningKey
-from builder.deliver.publishing.published import described_image
-from builder.deliver.publishing.pull import reference_of, resolve_published
-from builder.deliver.publishing.release import (
-    RELEASE,
-    SMOKE_REPORT,
-    ReleaseRecord,
-    attached_releases,
-)
-from builder.deliver.publishing.seal import Seal, Signer
-from builder.deliver.publishing.tags import CANDIDATE, TagDigests, TagPlan, check_tags, move_tags
-from builder.deliver.publishing.verify import check_report, signed_releases
 from builder.deliver.smoke.values import mapping
 from builder.formats.oci.documents import load_json
 from builder.formats.oci.image import image_blobs
 from builder.formats.registry.answer import MAX_SMALL_BLOB
 from builder.lock.config.recipe import Recipe
+
+from .destination import PublishDestination
+from .keys import SigningKey
+from .published import described_image
+from .pull import reference_of, resolve_published
+from .release import RELEASE, SMOKE_REPORT, ReleaseRecord, attached_releases
+from .seal import Seal, Signer
+from .tags import CANDIDATE, TagDigests, TagPlan, check_tags, move_tags
+from .verify import check_report, signed_releases
 
 _GO_BACK = "name the image to go back to: --back-to TAG"
 

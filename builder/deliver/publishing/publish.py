@@ -24,26 +24,22 @@ from builder.core.model import Image
 from builder.core.stages import BuildOptions
 from builder.deliver.project import Project
 from builder.deliver.publishing import testers
-from builder.deliver.publishing.attest import attach_all
-from builder.deliver.publishing.destination import (
-    PublishDestination,
-    RegistryDestination,
-    destination_text,
-    open_destination,
-)
-from builder.deliver.publishing.keys import SigningKey
-from builder.deliver.publishing.read_back import Verified, push_and_read_back
-from builder.deliver.publishing.reuse import is_reused, reusing
-from builder.deliver.publishing.seal import Seal, Signer
-from builder.deliver.publishing.smoke_record import known_verdict
-from builder.deliver.publishing.tags import TagDigests, TagPlan, check_tags, move_tags
-from builder.deliver.publishing.verify import Trust
 from builder.deliver.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.deliver.smoke.values import mapping
 from builder.formats.registry.push import KnownBlobs, PushReport
 from builder.lock.config.policy import POLICY_FILE
 from builder.lock.config.recipe import Recipe
 from builder.lock.inputs import require_sha256
+
+from .attest import attach_all
+from .destination import PublishDestination, RegistryDestination, destination_text, open_destination
+from .keys import SigningKey
+from .read_back import Verified, push_and_read_back
+from .reuse import is_reused, reusing
+from .seal import Seal, Signer
+from .smoke_record import known_verdict
+from .tags import TagDigests, TagPlan, check_tags, move_tags
+from .verify import Trust
 
 
 @dataclass(frozen=True)

@@ -15,23 +15,14 @@ from builder.core.errors import LockError
 from builder.core.model import Descriptor, Image, Layer, Lock
 from builder.core.workspace import Workspace
 from builder.deliver.project import Project
-from builder.deliver.publishing.destination import (
-    PublishDestination,
-    destination_text,
-    open_destination,
-)
-from builder.deliver.publishing.pull import (
-    AnyImage,
-    find_attached,
-    is_reference,
-    resolve_published,
-    split_image,
-)
-from builder.deliver.publishing.release import LOCK
 from builder.formats.layers.grouping import BYTECODE_TITLE, content_of
 from builder.formats.oci.manifest import parse_manifest, read_image
 from builder.formats.registry.oras import TITLE, sif_layer
 from builder.lock.file import parse_lock
+
+from .destination import PublishDestination, destination_text, open_destination
+from .pull import AnyImage, find_attached, is_reference, resolve_published, split_image
+from .release import LOCK
 
 #: ``TARGET:TAG`` and ``TARGET@DIGEST``.
 _OF_TARGET = re.compile(r"([a-z0-9][a-z0-9._-]*)([:@][\w.:-]+)")

@@ -21,11 +21,6 @@ from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.deliver.project import PULLED_FROM
-from builder.deliver.publishing.destination import (
-    PublishDestination,
-    open_destination,
-    verify_layers,
-)
 from builder.deliver.site.images import image_reference
 from builder.deliver.site.pulled import forget_pull
 from builder.formats.oci.config import host_architecture
@@ -36,6 +31,8 @@ from builder.formats.registry.oras import sif_layer
 from builder.formats.registry.referrers import Attached
 from builder.lock.config.policy import has_policy
 from builder.lock.config.recipe import Recipe
+
+from .destination import PublishDestination, open_destination, verify_layers
 
 log = logging.getLogger(__name__)
 
@@ -239,7 +236,7 @@ def resolve_published(
     """
     described, layer = find_published(wanted, origin, tag)
     if wanted.root is not None and has_policy(wanted.root):
-        from builder.deliver.publishing.verify import Subject, Trust, verify
+        from .verify import Subject, Trust, verify
 
         trust = Trust.find(wanted.root)
         assert trust is not None

@@ -19,9 +19,10 @@ from pathlib import Path
 from builder.core.model import Image
 from builder.core.store.folders import CacheFolders
 from builder.core.store.records import read_record, write_record
-from builder.deliver.publishing.destination import PublishedContent
 from builder.formats.oci.image import image_blobs
 from builder.formats.registry.push import PushReport
+
+from .destination import PublishedContent
 
 log = logging.getLogger(__name__)
 

@@ -29,13 +29,14 @@ from builder.core.store.leftovers import temporary_folder
 from builder.core.version import __version__
 from builder.core.workspace import Workspace
 from builder.deliver.project import Project
-from builder.deliver.publishing.published import described_image, layers_by_name
-from builder.deliver.publishing.testers import Release
 from builder.formats.oci.digest import sha256
 from builder.lock.config.explain import first_problem
 from builder.lock.config.recipe import Recipe, load_recipe
 from builder.lock.environment import recipe_environment
 from builder.lock.urls import recipe_urls
+
+from .published import described_image, layers_by_name
+from .testers import Release
 
 _GIVEN = ("org.opencontainers.image.source", "org.opencontainers.image.revision")
 #: Digests and sizes of layers and config, whose differences are shown otherwise.

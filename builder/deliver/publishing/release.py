@@ -10,19 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-)
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from builder.core.model import canonical_json
-from builder.deliver.publishing.destination import PublishDestination
 from builder.formats.oci.reference import is_digest, is_tag
 from builder.formats.registry.referrers import CREATED, Artifact, Attached, AttachedFile
+
+from .destination import PublishDestination
 
 #: Types of attached artifacts (``artifactType``), and media types of the files in them.
 SMOKE_REPORT = "application/vnd.builder.smoke-report.v1+json"

@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from builder.core.model import Image
-from builder.deliver.publishing.published import PublishedImage, layers_by_name
-from builder.deliver.publishing.release import SMOKE_REPORT
 from builder.deliver.smoke.changes import ReportComparison, compare
 from builder.deliver.smoke.reports import ReportError, StoredReport, parse_report
 from builder.formats.oci.image import image_blobs
 from builder.lock.changes import LockChanges, compare_locks
+
+from .published import PublishedImage, layers_by_name
+from .release import SMOKE_REPORT
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,16 +39,17 @@ from builder.core.model import Image, LayerContent, canonical_json
 from builder.core.store.blobs import Reuse, Store
 from builder.core.text import human_bytes, one_line
 from builder.core.workspace import Workspace
-from builder.deliver.publishing.destination import RegistryDestination, open_destination
-from builder.deliver.publishing.published import read_published
-from builder.deliver.publishing.pull import is_reference, split_image
-from builder.deliver.publishing.release import COMPILER, LAYERS, Digest
-from builder.deliver.publishing.tags import TagPlan
-from builder.deliver.publishing.verify import Subject, Trust, read_document, verify
 from builder.formats.layers.entry import Kind
 from builder.formats.oci.shapes import BlobShape
 from builder.formats.registry.referrers import Artifact, AttachedFile
 from builder.lock.config.recipe import Recipe
+
+from .destination import RegistryDestination, open_destination
+from .published import read_published
+from .pull import is_reference, split_image
+from .release import COMPILER, LAYERS, Digest
+from .tags import TagPlan
+from .verify import Subject, Trust, read_document, verify
 
 log = logging.getLogger(__name__)
 

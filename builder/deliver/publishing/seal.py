@@ -12,14 +12,15 @@ from typing import Any
 from builder.core.errors import UsageError
 from builder.core.model import Image
 from builder.core.version import __version__
-from builder.deliver.publishing.destination import PublishDestination, RegistryDestination
-from builder.deliver.publishing.keys import SigningKey
-from builder.deliver.publishing.release import SIGNED_RELEASE, Action, ReleaseRecord
-from builder.deliver.publishing.signatures import add_signature
-from builder.deliver.publishing.tags import TagDigests, TagPlan
-from builder.deliver.publishing.verify import Subject, Trust, signed_releases, verify
 from builder.formats.registry.errors import ArtifactRefused
 from builder.lock.config.policy import POLICY_FILE, Policy
+
+from .destination import PublishDestination, RegistryDestination
+from .keys import SigningKey
+from .release import SIGNED_RELEASE, Action, ReleaseRecord
+from .signatures import add_signature
+from .tags import TagDigests, TagPlan
+from .verify import Subject, Trust, signed_releases, verify
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,14 @@ from builder.build.image.convert import open_image
 from builder.core.errors import UsageError
 from builder.core.model import Image, SifImage
 from builder.deliver.project import Project
-from builder.deliver.publishing.pull import is_reference, pinned_reference, pull_reference
 from builder.deliver.smoke.abrun import AbRuns, Side, ab_here, ab_on_slurm
 from builder.deliver.smoke.options import SlurmOptions, SmokeOptions
 from builder.deliver.smoke.slurm import complete_job, sized
 from builder.formats.oci.layout import write_layout
 from builder.formats.oci.reference import is_digest, is_tag
 from builder.lock.config.recipe import Recipe
+
+from .pull import is_reference, pinned_reference, pull_reference
 
 #: The name of the image that is built here.
 BUILD = "build"

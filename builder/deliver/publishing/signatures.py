@@ -18,12 +18,13 @@ from typing import Any
 
 from builder.core.errors import BuilderError, RegistryError
 from builder.core.model import OCI_MANIFEST, Descriptor, canonical_json
-from builder.deliver.publishing.destination import RegistryDestination
-from builder.deliver.publishing.keys import PublicKey, SigningKey
 from builder.formats.oci.documents import load_json
 from builder.formats.oci.manifest import parse_manifest
 from builder.formats.oci.reference import Reference
 from builder.formats.registry.source import bytes_source
+
+from .destination import RegistryDestination
+from .keys import PublicKey, SigningKey
 
 PAYLOAD = "application/vnd.dev.cosign.simplesigning.v1+json"
 SIGNATURE = "dev.cosignproject.cosign/signature"

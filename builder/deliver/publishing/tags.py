@@ -25,13 +25,14 @@ from builder.core.model import Descriptor, Image
 from builder.core.parallel import in_parallel
 from builder.core.progress import QUIET, Reporter
 from builder.core.settings import DEFAULT_EPOCH
-from builder.deliver.publishing.destination import PublishedTags
 from builder.formats.oci.manifest import INDEXES
 from builder.formats.oci.reference import TAG_RULE, is_tag
 from builder.formats.registry.push import CHECKS
 from builder.formats.registry.referrers import CREATED
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.yamlfile import place_of
+
+from .destination import PublishedTags
 
 log = logging.getLogger(__name__)
 

@@ -19,12 +19,13 @@ from builder.build.engines.base import BuildResult
 from builder.core.errors import SmokeError, SmokeNotRun, UsageError
 from builder.core.model import Image
 from builder.deliver.project import Project
-from builder.deliver.publishing.destination import PublishDestination, RegistryDestination
-from builder.deliver.publishing.smoke_record import PASSED, smoke_and_record
-from builder.deliver.publishing.tags import TagDigests, TagPlan
 from builder.deliver.smoke.options import SlurmOptions, SmokeOptions
 from builder.formats.registry.oras import sif_artifact
 from builder.formats.registry.pull import fetch_layers
+
+from .destination import PublishDestination, RegistryDestination
+from .smoke_record import PASSED, smoke_and_record
+from .tags import TagDigests, TagPlan
 
 log = logging.getLogger(__name__)
 
@@ -155,8 +156,8 @@ class JobTester(Tester):
         recipe, image = release.result.recipe, release.image
         log.info("smoke test of %s as a job, after the push", image.digest)
         if recipe.site.runtime.kind == "podman-hpc":
-            from builder.deliver.publishing.engines import PullEngine, pull_into
-            from builder.deliver.publishing.pull import AnyImage
+            from .engines import PullEngine, pull_into
+            from .pull import AnyImage
 
             engine = PullEngine("podman-hpc", self.project.work)
             # not signed yet: no policy
@@ -200,9 +201,10 @@ class ComparingTester(Tester):
         Raises:
             UsageError: the image computes nothing, or no job of the site can run both images.
         """
-        from builder.deliver.publishing.sides import built_side, named_side, run_sides
         from builder.deliver.smoke.ab import MIN_ROUNDS, compare_rounds
         from builder.deliver.smoke.abrun import ab_options
+
+        from .sides import built_side, named_side, run_sides
 
         project, result, name = self.project, release.result, self.destination.name
         recipe = result.recipe

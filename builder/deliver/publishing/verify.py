@@ -24,23 +24,18 @@ from typing import Any
 from builder.core.errors import BuilderError, ImageError, RegistryError, VerifyError
 from builder.core.model import Image
 from builder.core.store.records import read_record, write_record
-from builder.deliver.publishing.destination import PublishDestination, RegistryDestination
-from builder.deliver.publishing.keys import PublicKey
-from builder.deliver.publishing.release import (
-    PROVENANCE,
-    SBOM,
-    SMOKE_REPORT,
-    ReleaseRecord,
-    signed_release,
-)
-from builder.deliver.publishing.signatures import read_signatures
-from builder.deliver.publishing.smoke_record import PASSED
 from builder.deliver.smoke.values import mapping, mappings
 from builder.formats.oci.documents import load_json
 from builder.formats.oci.reference import is_tag
 from builder.formats.registry.answer import MAX_SMALL_BLOB
 from builder.formats.registry.oras import is_sif
 from builder.lock.config.policy import Attestation, Policy, find_policy
+
+from .destination import PublishDestination, RegistryDestination
+from .keys import PublicKey
+from .release import PROVENANCE, SBOM, SMOKE_REPORT, ReleaseRecord, signed_release
+from .signatures import read_signatures
+from .smoke_record import PASSED
 
 log = logging.getLogger(__name__)
 

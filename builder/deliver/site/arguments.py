@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.core.errors import UsageError
-from builder.deliver.site.shell import ShellText, from_user, join
+
+from .shell import ShellText, from_user, join
 
 #: The name of an environment variable.
 VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)

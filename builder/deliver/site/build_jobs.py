@@ -21,14 +21,15 @@ from typing import Any
 
 from builder.core.errors import BuilderError, RunnerError, UsageError
 from builder.core.progress import QUIET, Reporter, working
-from builder.deliver.site.job import Resources
-from builder.deliver.site.paths import host_setup
-from builder.deliver.site.render import templates
-from builder.deliver.site.request import JobRequest
-from builder.deliver.site.scheduler import cancel, submit, wait
-from builder.deliver.site.slurm import check_slurm_request, job_options, with_raw_options
 from builder.formats.oci.layout import restore_tag
 from builder.lock.config.recipe import Recipe
+
+from .job import Resources
+from .paths import host_setup
+from .render import templates
+from .request import JobRequest
+from .scheduler import cancel, submit, wait
+from .slurm import check_slurm_request, job_options, with_raw_options
 
 #: Seconds to wait for the result of a job that has ended, and between two looks: on a shared file
 #: system a file may appear late.

@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 from builder.build.run.process import Completed, execute
 from builder.core.errors import RunnerError, UsageError
 from builder.deliver.site import containers
-from builder.deliver.site.arguments import VARIABLE_NAME, BindMount, read_bind
-from builder.deliver.site.containers import Container, ContainerRequest, Invocation
-from builder.deliver.site.job import Start
-from builder.deliver.site.render import templates
-from builder.deliver.site.shell import ShellText, command_line, expand
-from builder.deliver.site.srun import SrunContainer
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.site import Additions, Site
+
+from .arguments import VARIABLE_NAME, BindMount, read_bind
+from .containers import Container, ContainerRequest, Invocation
+from .job import Start
+from .render import templates
+from .shell import ShellText, command_line, expand
+from .srun import SrunContainer
 
 
 def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:

@@ -7,9 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from builder.core.errors import UsageError
-from builder.deliver.site.arguments import BindMount
-from builder.deliver.site.shell import ShellText, join, map_literal
-from builder.deliver.site.srun import (
+from builder.formats.oci.reference import is_digest
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.site import Additions, RuntimeKind, Site
+
+from .arguments import BindMount
+from .shell import ShellText, join, map_literal
+from .srun import (
     EDF,
     HOOK_VARIABLES,
     LOGIN_SHELL,
@@ -20,9 +24,6 @@ from builder.deliver.site.srun import (
     engine_image,
     pyxis_options,
 )
-from builder.formats.oci.reference import is_digest
-from builder.lock.config.recipe import Recipe
-from builder.lock.config.site import Additions, RuntimeKind, Site
 
 _CSV_SPECIAL = re.compile(r'[",\n]')
 

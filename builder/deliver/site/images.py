@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from builder.core.errors import RunnerError, UsageError
-from builder.deliver.site.shell import expand, join, with_account
 from builder.formats.oci.reference import local_name
 from builder.lock.config.recipe import Recipe
+
+from .shell import expand, join, with_account
 
 
 def image_reference(recipe: Recipe, account: str = "") -> str:

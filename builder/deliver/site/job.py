@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from builder.deliver.site.containers import Invocation
 from builder.formats.oci.reference import local_name
 from builder.lock.config.site import Launcher
+
+from .containers import Invocation
 
 #: A tag of a repository, with the registry's host.
 _TAG = re.compile(r"([\w-]*[.:][\w.:-]*/[\w./-]+)(:[\w.-]+)?", re.ASCII)

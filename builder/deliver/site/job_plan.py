@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from builder.core.errors import UsageError
 from builder.deliver.site import paths, slurm
-from builder.deliver.site.arguments import parse_bind
-from builder.deliver.site.command import check_gpus, shell_line, site_command, start
-from builder.deliver.site.containers import ContainerRequest, Invocation, pass_through_options
-from builder.deliver.site.job import BatchJob, ImageFile, Resources
-from builder.deliver.site.launchers import LAUNCHERS, JupyterLauncher, ProcessLauncher, SrunLauncher
-from builder.deliver.site.limits import gpu_counts
-from builder.deliver.site.request import JobRequest
-from builder.deliver.site.shell import ShellText, command_line, from_user, join
-from builder.deliver.site.srun import engine_image
 from builder.lock.config.recipe import Recipe
+
+from .arguments import parse_bind
+from .command import check_gpus, shell_line, site_command, start
+from .containers import ContainerRequest, Invocation, pass_through_options
+from .job import BatchJob, ImageFile, Resources
+from .launchers import LAUNCHERS, JupyterLauncher, ProcessLauncher, SrunLauncher
+from .limits import gpu_counts
+from .request import JobRequest
+from .shell import ShellText, command_line, from_user, join
+from .srun import engine_image
 
 
 def plan_job(recipe: Recipe, request: JobRequest) -> BatchJob:

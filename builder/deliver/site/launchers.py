@@ -10,11 +10,12 @@ from dataclasses import replace
 from typing import ClassVar
 
 from builder.core.errors import UsageError
-from builder.deliver.site.request import JobRequest
-from builder.deliver.site.shell import ShellText
 from builder.lock.config.queues import Slurm
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.site import Additions, Launcher
+
+from .request import JobRequest
+from .shell import ShellText
 
 #: Options of docker, podman and podman-hpc for the host's network.
 _HOST_NETWORK = {"--network=host", "--net=host"}

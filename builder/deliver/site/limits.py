@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from builder.core.errors import UsageError
-from builder.deliver.site.job import Resources
 from builder.lock.config.fields import seconds
 from builder.lock.config.queues import Limits, PartitionLimits, Qos, Queue, Slurm
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.site import slurm_of
+
+from .job import Resources
 
 
 def longest_time(slurm: Slurm, queue: Queue, nodes: int) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Set
 
 from builder.build.image.config import versions
 from builder.core.model import Lock, LockedPackage
-from builder.deliver.site.request import JobRequest
 from builder.lock.config.recipe import Recipe
+
+from .request import JobRequest
 
 #: Debian packages with which NCCL uses InfiniBand: library, drivers, connection manager.
 INFINIBAND_PACKAGES = ("libibverbs1", "ibverbs-providers", "librdmacm1")

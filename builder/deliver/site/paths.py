@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 from builder.core.errors import UsageError
 from builder.core.settings import expand_home
-from builder.deliver.site.images import image_reference
-from builder.deliver.site.request import JobRequest
-from builder.deliver.site.shell import ShellText, from_user, join, quote, with_account
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.site import Additions, Site
+
+from .images import image_reference
+from .request import JobRequest
+from .shell import ShellText, from_user, join, quote, with_account
 
 #: At the end of a reference; no file is named like that.
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from builder.deliver.site.job import BatchJob
-from builder.deliver.site.shell import command_line, quote
+from .job import BatchJob
+from .shell import command_line, quote
 
 if TYPE_CHECKING:
     from jinja2 import Environment

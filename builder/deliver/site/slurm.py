@@ -8,13 +8,14 @@ from collections.abc import Sequence
 
 from builder.core.errors import UsageError
 from builder.core.text import CONTROL
-from builder.deliver.site.job import Resources
-from builder.deliver.site.limits import check_limits, longest_time
-from builder.deliver.site.request import JobRequest, SlurmRequest
 from builder.lock.config.fields import seconds
 from builder.lock.config.queues import Queue, QueueName, Slurm
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.site import NodeHardware, Site, slurm_of
+
+from .job import Resources
+from .limits import check_limits, longest_time
+from .request import JobRequest, SlurmRequest
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from builder.core.errors import RunnerError, UsageError
-from builder.deliver.site.arguments import BindMount
-from builder.deliver.site.shell import ShellText, join, map_literal, quote
 from builder.lock.config.fields import VARIABLE
+
+from .arguments import BindMount
+from .shell import ShellText, join, map_literal, quote
 
 #: What NVIDIA's container hook reads. Without, it mounts no driver; the default capability has no
 #: libcuda.

@@ -22,9 +22,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from builder.bench.report import format_value
-from builder.deliver.smoke.changes import other_size, size_of
-from builder.deliver.smoke.limits import Floor, floor_of
-from builder.deliver.smoke.values import (
+
+from .changes import other_size, size_of
+from .limits import Floor, floor_of
+from .values import (
     MEDIAN_ERROR,
     SIGMAS,
     Report,

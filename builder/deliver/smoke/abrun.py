@@ -23,13 +23,15 @@ from builder.deliver.site.job import BatchJob
 from builder.deliver.site.job_plan import plan_job
 from builder.deliver.site.render import render
 from builder.deliver.site.shell import quote
-from builder.deliver.smoke.ab import ROUND
-from builder.deliver.smoke.evidence import ran_digest
-from builder.deliver.smoke.options import START_S, SlurmOptions, SmokeOptions
-from builder.deliver.smoke.reports import store_report
-from builder.deliver.smoke.run import SmokeReport, benchmark_command, complete, smoke
-from builder.deliver.smoke.schema import could_not_run
-from builder.deliver.smoke.slurm import (
+from builder.lock.config.recipe import Recipe
+
+from .ab import ROUND
+from .evidence import ran_digest
+from .options import START_S, SlurmOptions, SmokeOptions
+from .reports import store_report
+from .run import SmokeReport, benchmark_command, complete, smoke
+from .schema import could_not_run
+from .slurm import (
     MARGIN_S,
     REPORT,
     collect_report,
@@ -39,9 +41,8 @@ from builder.deliver.smoke.slurm import (
     run_script,
     with_sif_hash,
 )
-from builder.deliver.smoke.suggested import SmokePlan
-from builder.deliver.smoke.values import Report
-from builder.lock.config.recipe import Recipe
+from .suggested import SmokePlan
+from .values import Report
 
 _PROGRAM = "smoke.py"
 #: The part of a run's time limit that it is expected to need, for the time limit of the job.

@@ -13,24 +13,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from builder.deliver.smoke.finding import Case
-from builder.deliver.smoke.limits import (
-    HOST_BOUND_S,
-    LEAST_PRODUCT,
-    LEAST_REDUCTION,
-    LIMITS,
-    floor_of,
-)
-from builder.deliver.smoke.reference import Device, PublishedFigure, References
-from builder.deliver.smoke.values import (
-    Report,
-    Value,
-    mapping,
-    mappings,
-    number,
-    usable_values,
-    variables_of,
-)
+from .finding import Case
+from .limits import HOST_BOUND_S, LEAST_PRODUCT, LEAST_REDUCTION, LIMITS, floor_of
+from .reference import Device, PublishedFigure, References
+from .values import Report, Value, mapping, mappings, number, usable_values, variables_of
 
 #: The key of reference.yml that a measurement is compared with.
 _KEYS = {f"matmul.{key}": key for key in ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")} | {

@@ -18,17 +18,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from builder.bench.report import format_value
-from builder.deliver.smoke.limits import floor_of
-from builder.deliver.smoke.packages import PackageChange, changed_packages
-from builder.deliver.smoke.reports import StoredReport
-from builder.deliver.smoke.values import (
-    Value,
-    devices_of,
-    model_of,
-    number,
-    shares_gpu,
-    usable_values,
-)
+
+from .limits import floor_of
+from .packages import PackageChange, changed_packages
+from .reports import StoredReport
+from .values import Value, devices_of, model_of, number, shares_gpu, usable_values
 
 Outcome = Literal["slower", "faster", "same"]
 #: Measurements whose amount of work is fixed, where others use the fastest of several sizes.

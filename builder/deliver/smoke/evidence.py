@@ -15,7 +15,8 @@ from pathlib import Path
 from builder.bench.machine.facts import LOCK
 from builder.build.engines.base import BuildResult
 from builder.deliver.site.shell import quote
-from builder.deliver.smoke.values import Report, mapping
+
+from .values import Report, mapping
 
 _SIF_FILE = "image.sha256"
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -8,8 +8,9 @@ from typing import Any
 from builder.bench.core import finding
 from builder.bench.machine.variables import slowing
 from builder.bench.report import format_value
-from builder.deliver.smoke.limits import TOO_HIGH, UNSTEADY, Limits, Status
-from builder.deliver.smoke.values import Report, Value, state_text, variables_of
+
+from .limits import TOO_HIGH, UNSTEADY, Limits, Status
+from .values import Report, Value, state_text, variables_of
 
 _UNSTEADY_ADVICE = (
     "the clock is throttled at times (heat, power), or another process uses the GPU or its links"

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from builder.bench.core import finding
 from builder.bench.report import is_measured
-from builder.deliver.smoke.cases import cases_by_peers, cases_by_reference
-from builder.deliver.smoke.finding import Finding, grade_case
-from builder.deliver.smoke.reference import References
-from builder.deliver.smoke.suggested import plan_of
-from builder.deliver.smoke.values import Report, devices_of
 from builder.lock.config.recipe import GpuVendor
+
+from .cases import cases_by_peers, cases_by_reference
+from .finding import Finding, grade_case
+from .reference import References
+from .suggested import plan_of
+from .values import Report, devices_of
 
 _SEVERITY = {"pass": 0, "warn": 1, "fail": 2, "error": 3}
 #: The meaning of each verdict for the image and its publishing, as a sentence.

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.deliver.site.request import JobRequest
-from builder.deliver.smoke.suggested import TORCH, SmokePlan
+
+from .suggested import TORCH, SmokePlan
 
 #: For the start and the imports, which the benchmark's own time limit does not count (``--start-stall``).
 START_S = 900.0

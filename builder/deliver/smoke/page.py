@@ -14,17 +14,11 @@ from itertools import pairwise
 from jinja2 import Environment, StrictUndefined, Template
 
 from builder.bench.report import format_value
-from builder.deliver.smoke.changes import Change, ReportComparison, compare
-from builder.deliver.smoke.reports import StoredReport, completed_runs
-from builder.deliver.smoke.table import AB_ADVICE
-from builder.deliver.smoke.values import (
-    Report,
-    devices_of,
-    figures_of,
-    findings_of,
-    mapping,
-    state_text,
-)
+
+from .changes import Change, ReportComparison, compare
+from .reports import StoredReport, completed_runs
+from .table import AB_ADVICE
+from .values import Report, devices_of, figures_of, findings_of, mapping, state_text
 
 #: The number of images that the page shows, the newest ones.
 IMAGES = 12

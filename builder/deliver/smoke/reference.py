@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from builder.deliver.smoke.limits import Limits
-from builder.deliver.smoke.values import number
+from .limits import Limits
+from .values import number
 
 #: Names that ROCm reports if its table of device names is missing.
 _NAMELESS = ("", "AMD Radeon Graphics", "AMD Instinct Graphics")

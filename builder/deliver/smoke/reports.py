@@ -20,8 +20,9 @@ from typing import Any
 from builder.core.errors import BuilderError
 from builder.core.settings import expand_home
 from builder.core.store.files import write_atomic
-from builder.deliver.smoke.schema import TIME, report_problem
-from builder.deliver.smoke.values import Report, devices_of, mapping, model_of
+
+from .schema import TIME, report_problem
+from .values import Report, devices_of, mapping, model_of
 
 log = logging.getLogger(__name__)
 

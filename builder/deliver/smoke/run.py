@@ -21,15 +21,16 @@ from builder.core.model import Image, Lock, SifImage
 from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.deliver.smoke.grade import Expected, grade
-from builder.deliver.smoke.options import DEFAULTS, SmokeOptions
-from builder.deliver.smoke.packages import packages_of_lock
-from builder.deliver.smoke.reference import references
-from builder.deliver.smoke.reports import store_report
-from builder.deliver.smoke.schema import TIME, benchmark_problem, could_not_run, find_report
-from builder.deliver.smoke.values import Report
 from builder.formats.sif.digests import sif_digest
 from builder.lock.config.recipe import Recipe
+
+from .grade import Expected, grade
+from .options import DEFAULTS, SmokeOptions
+from .packages import packages_of_lock
+from .reference import references
+from .reports import store_report
+from .schema import TIME, benchmark_problem, could_not_run, find_report
+from .values import Report
 
 log = logging.getLogger(__name__)
 

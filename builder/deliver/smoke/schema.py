@@ -15,8 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from builder.bench.core import finding
 from builder.bench.report import empty_report
 from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION
-from builder.deliver.smoke.values import Report
 from builder.lock.config.recipe import Recipe
+
+from .values import Report
 
 _SCHEMA = Path(__file__).with_name("report.schema.json")
 #: The notation of times in reports.

@@ -14,7 +14,8 @@ from typing import Any
 from builder.bench.schema import EXIT_CODES, SEVERITY
 from builder.core.errors import BuilderError
 from builder.core.version import __version__
-from builder.deliver.smoke.values import Report, devices_of, mapping, mappings, number
+
+from .values import Report, devices_of, mapping, mappings, number
 
 #: Version of the format of the copy.
 FORMAT = 2

@@ -20,19 +20,14 @@ from builder.deliver.site.job_plan import plan_job
 from builder.deliver.site.render import render
 from builder.deliver.site.request import JobRequest
 from builder.deliver.site.scheduler import cancel, submit, wait
-from builder.deliver.smoke.evidence import hash_sif, mismatch, ran_digest
-from builder.deliver.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
-from builder.deliver.smoke.reports import store_report
-from builder.deliver.smoke.run import (
-    SmokeReport,
-    benchmark_command,
-    complete,
-    last_lines,
-    not_tested,
-)
-from builder.deliver.smoke.schema import benchmark_problem, could_not_run
-from builder.deliver.smoke.values import Report
 from builder.lock.config.recipe import Recipe
+
+from .evidence import hash_sif, mismatch, ran_digest
+from .options import DEFAULTS, SlurmOptions, SmokeOptions
+from .reports import store_report
+from .run import SmokeReport, benchmark_command, complete, last_lines, not_tested
+from .schema import benchmark_problem, could_not_run
+from .values import Report
 
 log = logging.getLogger(__name__)
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from builder.core.text import Table
-from builder.deliver.smoke.ab import Ab
-from builder.deliver.smoke.abrun import Side
-from builder.deliver.smoke.changes import ReportComparison
-from builder.deliver.smoke.finding import TOO_LOW_NOTE
-from builder.deliver.smoke.grade import MEANINGS
-from builder.deliver.smoke.run import SmokeReport
-from builder.deliver.smoke.values import figures_of, findings_of, number, state_text, unit_of
+
+from .ab import Ab
+from .abrun import Side
+from .changes import ReportComparison
+from .finding import TOO_LOW_NOTE
+from .grade import MEANINGS
+from .run import SmokeReport
+from .values import figures_of, findings_of, number, state_text, unit_of
 
 _AB_TITLES = {"slower": "slower", "same": "not slower", "unsteady": "no verdict"}
 #: The figures that are shown without ``--all``, the first ones of these that a report has.

@@ -28,7 +28,8 @@ from builder.core.store.blobs import Store
 from builder.core.store.files import require_space
 from builder.core.text import human_bytes
 from builder.core.workspace import Workspace
-from builder.formats.layers.cache import (
+
+from .cache import (
     FORMAT,
     cache_key,
     cached_layer,
@@ -38,13 +39,13 @@ from builder.formats.layers.cache import (
     read_layer,
     recorded_layers,
 )
-from builder.formats.layers.compress import MEDIA_TYPES, LayerWriter, codec_name
-from builder.formats.layers.conda_activation import Activation, activation_environment
-from builder.formats.layers.conflicts import Conflict
-from builder.formats.layers.entry import Entry, PackageIndex
-from builder.formats.layers.grouping import LayerPlan, listed, plan_lock, split_index
-from builder.formats.layers.libraries import library_record
-from builder.formats.layers.packages import Packages
+from .compress import MEDIA_TYPES, LayerWriter, codec_name
+from .conda_activation import Activation, activation_environment
+from .conflicts import Conflict
+from .entry import Entry, PackageIndex
+from .grouping import LayerPlan, listed, plan_lock, split_index
+from .libraries import library_record
+from .packages import Packages
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,9 @@ from typing import Any
 
 from builder.core.model import Descriptor, Layer, LayerContent, LockedPackage, canonical_json
 from builder.core.store.blobs import Store
-from builder.formats.layers.entry import IndexEntry, LinkContext, PackageIndex
-from builder.formats.layers.libraries import library_record
+
+from .entry import IndexEntry, LinkContext, PackageIndex
+from .libraries import library_record
 
 #: Part of every cache key. Increase it when a change results in other bytes for the same packages.
 FORMAT = 5

@@ -36,10 +36,11 @@ from isal import isal_zlib
 from builder.core.errors import LayerError
 from builder.core.model import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Compression
 from builder.core.store.blobs import BlobWriter
-from builder.formats.layers.content import STEP, read_steps
-from builder.formats.layers.entry import Deflated, Entry, Range
-from builder.formats.layers.libraries import LayerLibraries
-from builder.formats.layers.tar import END, header, padding, with_parents
+
+from .content import STEP, read_steps
+from .entry import Deflated, Entry, Range
+from .libraries import LayerLibraries
+from .tar import END, header, padding, with_parents
 
 MEDIA_TYPES: Final = {"gzip": OCI_LAYER_GZIP, "zstd": OCI_LAYER_ZSTD}
 #: Bytes of tar in a gzip member or zstd frame.

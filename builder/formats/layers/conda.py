@@ -16,16 +16,17 @@ from pathlib import Path
 from builder.core.errors import LayerError
 from builder.core.model import Fetched
 from builder.core.store.files import CHUNK, require_space
-from builder.formats.layers.bounds import most_unpacked
-from builder.formats.layers.conda_archive import CondaMember, Spool, spooled
-from builder.formats.layers.conda_info import PathInfo, read_info
-from builder.formats.layers.conda_layout import CondaLayout
-from builder.formats.layers.conda_meta import InstalledFile, package_record
-from builder.formats.layers.conda_prefix import replaced
-from builder.formats.layers.content import Consumer, read_steps
-from builder.formats.layers.entry import Entry, IndexEntry, Inline, LinkContext, PackageIndex, Range
-from builder.formats.layers.licences import conda_licences
-from builder.formats.layers.zips import fault
+
+from .bounds import most_unpacked
+from .conda_archive import CondaMember, Spool, spooled
+from .conda_info import PathInfo, read_info
+from .conda_layout import CondaLayout
+from .conda_meta import InstalledFile, package_record
+from .conda_prefix import replaced
+from .content import Consumer, read_steps
+from .entry import Entry, IndexEntry, Inline, LinkContext, PackageIndex, Range
+from .licences import conda_licences
+from .zips import fault
 
 #: Bytes that a package's tar may have beyond what paths.json declares: files that are not listed,
 #: and most of ``info/`` in a ``.tar.bz2``.

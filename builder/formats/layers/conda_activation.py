@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from builder.core.model import LockedPackage
-from builder.formats.layers.bounds import MAX_METADATA
-from builder.formats.layers.content import read_whole
-from builder.formats.layers.entry import Entry
-from builder.formats.layers.packages import Packages
-from builder.formats.layers.zips import check_size, fault
+
+from .bounds import MAX_METADATA
+from .content import read_whole
+from .entry import Entry
+from .packages import Packages
+from .zips import check_size, fault
 
 _SCRIPTS = "etc/conda/activate.d/*.sh"
 _ENV_VARS = "etc/conda/env_vars.d/*.json"

@@ -25,12 +25,13 @@ from builder.core.store.files import space_errors
 from builder.core.store.temporary import temporary_name
 from builder.core.tarheaders import DIRECTORY, FILE, HARDLINK, SYMLINK, TarError
 from builder.formats.layers import bounds
-from builder.formats.layers.bounds import most_unpacked
-from builder.formats.layers.content import Consumer
-from builder.formats.layers.entry import Kind
-from builder.formats.layers.tar import is_safe
-from builder.formats.layers.zips import ZIP_ERRORS, ZipSource, check_method, fault
 from builder.formats.trees.reader import TarReader
+
+from .bounds import most_unpacked
+from .content import Consumer
+from .entry import Kind
+from .tar import is_safe
+from .zips import ZIP_ERRORS, ZipSource, check_method, fault
 
 #: What the decoders and json raise for damaged input.
 _DAMAGE = (*ZIP_ERRORS, TarError, zstandard.ZstdError, KeyError, TypeError, AttributeError)

@@ -15,10 +15,11 @@ from typing import Any, Literal
 
 from builder.core.model import Fetched, LockedPackage
 from builder.formats.layers import bounds
-from builder.formats.layers.conda_archive import damage, open_part, read_part
-from builder.formats.layers.entry import Kind
-from builder.formats.layers.tar import is_safe
-from builder.formats.layers.zips import check_size, fault
+
+from .conda_archive import damage, open_part, read_part
+from .entry import Kind
+from .tar import is_safe
+from .zips import check_size, fault
 
 #: Files that are read, and the most bytes of each.
 _WANTED = {

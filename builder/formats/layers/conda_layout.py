@@ -7,13 +7,14 @@ from collections.abc import Mapping
 
 from builder.core.errors import LayerError
 from builder.core.model import BASE_PYTHON, Fetched, LockedPackage
-from builder.formats.layers.conda_info import PackageInfo, PathInfo, read_info
-from builder.formats.layers.conda_prefix import entry_point_shebang
-from builder.formats.layers.conflicts import module_of, walk
-from builder.formats.layers.entry import Entry, LinkContext
-from builder.formats.layers.tar import is_safe
-from builder.formats.layers.zips import fault
 from builder.formats.trees.member import ancestors
+
+from .conda_info import PackageInfo, PathInfo, read_info
+from .conda_prefix import entry_point_shebang
+from .conflicts import module_of, walk
+from .entry import Entry, LinkContext
+from .tar import is_safe
+from .zips import fault
 
 _ENTRY_POINT = """\
 {shebang}

@@ -11,9 +11,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 from builder.core.model import Fetched, LockedPackage
 from builder.core.redact import redact
-from builder.formats.layers.conda_info import PackageInfo, PathInfo
-from builder.formats.layers.conda_layout import CondaLayout
-from builder.formats.layers.entry import Content, Entry, Inline, LinkContext
+
+from .conda_info import PackageInfo, PathInfo
+from .conda_layout import CondaLayout
+from .entry import Content, Entry, Inline, LinkContext
 
 #: Fields of ``info/index.json`` that the record repeats: those of a package record, as rattler
 #: defines it.

@@ -41,7 +41,8 @@ from typing import NamedTuple
 
 from builder.core.errors import LayerError
 from builder.core.model import LockedPackage
-from builder.formats.layers.entry import IndexEntry, PackageIndex
+
+from .entry import IndexEntry, PackageIndex
 
 #: Returns the text of a package's symlink: ``(package, path)``.
 LinkTarget = Callable[[LockedPackage, str], str]

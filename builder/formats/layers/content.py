@@ -12,7 +12,8 @@ from isal import isal_zlib
 from builder.core.errors import LayerError
 from builder.core.store.files import CHUNK
 from builder.core.text import one_line
-from builder.formats.layers.entry import Deflated, Entry, Inline, Range
+
+from .entry import Deflated, Entry, Inline, Range
 
 #: Bytes of a deflate stream that are read at once. They may inflate a thousandfold, so a thread
 #: holds at most 64 MiB.

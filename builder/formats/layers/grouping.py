@@ -27,7 +27,8 @@ from types import MappingProxyType
 
 from builder.core.errors import LayerError
 from builder.core.model import LayerContent, LayerOptions, LockedPackage, Manager
-from builder.formats.layers.entry import PackageIndex
+
+from .entry import PackageIndex
 
 #: Largest tar of a layer, in bytes, where its files can be distributed. Registries and proxies have
 #: limits, and a retry costs less.

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from builder.core.store.blobs import Store
-from builder.formats.layers.content import read_steps
-from builder.formats.layers.elf import ElfReader, Needed
-from builder.formats.layers.entry import Entry
+
+from .content import read_steps
+from .elf import ElfReader, Needed
+from .entry import Entry
 
 #: Part of the names of records. Increase it when the same layer has another record.
 _FORMAT = 1

@@ -10,8 +10,9 @@ from typing import Any
 from builder.core.model import Fetched
 from builder.core.redact import redact
 from builder.formats.layers import bounds
-from builder.formats.layers.conda_info import read_index_file
-from builder.formats.layers.wheel_archive import WheelArchive
+
+from .conda_info import read_index_file
+from .wheel_archive import WheelArchive
 
 #: The longest licence, in characters: some wheels have a whole text in METADATA.
 _MAX_TEXT = 500

@@ -15,9 +15,10 @@ from builder.core.model import Fetched, LockedPackage
 from builder.core.parallel import in_parallel
 from builder.core.progress import working
 from builder.core.workspace import Workspace
-from builder.formats.layers.cache import licences_record, package_key, read_index, write_index
-from builder.formats.layers.conflicts import Resolution, resolve_conflicts
-from builder.formats.layers.entry import Entry, Inline, LinkContext, PackageIndex
+
+from .cache import licences_record, package_key, read_index, write_index
+from .conflicts import Resolution, resolve_conflicts
+from .entry import Entry, Inline, LinkContext, PackageIndex
 
 log = logging.getLogger(__name__)
 
@@ -108,11 +109,11 @@ class Packages:
         fetched = self._archive(package)
         # readers of archives are imported here: a build with nothing changed reads none
         if package.manager == "conda":
-            from builder.formats.layers.conda import conda_index
+            from .conda import conda_index
 
             index = conda_index(fetched, self.context)
         else:
-            from builder.formats.layers.wheel import wheel_index
+            from .wheel import wheel_index
 
             index = wheel_index(fetched, self.context)
         index, store = replace(index, archive=fetched.size), self._work.store
@@ -136,9 +137,7 @@ class Packages:
         names = {package.name for package in pip}
         if not any(len(names & {c.winner, *c.losers}) > 1 for c in resolution.conflicts):
             return resolution
-        from builder.formats.layers.pip_order import (
-            pip_order,  # with packaging, which few builds need
-        )
+        from .pip_order import pip_order  # with packaging, which few builds need
 
         log.info("wheels contain the same file: the last one in pip's order of installation wins")
 
@@ -156,11 +155,11 @@ class Packages:
         """
         fetched = self._archive(package)
         if package.manager == "conda":
-            from builder.formats.layers.conda import conda_entries
+            from .conda import conda_entries
 
             entries = conda_entries(fetched, self.context, self._work.settings.tmpdir, leave_out)
         else:
-            from builder.formats.layers.wheel import wheel_entries
+            from .wheel import wheel_entries
 
             entries = wheel_entries(fetched, self.context, leave_out)
         record, store = self.indexes[package.key].entries[-1].path, self._work.store

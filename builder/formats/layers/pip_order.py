@@ -23,7 +23,8 @@ from packaging.utils import canonicalize_name
 
 from builder.core.markers import marker_environment
 from builder.core.model import LockedPackage
-from builder.formats.layers.entry import LinkContext
+
+from .entry import LinkContext
 
 #: The needs of each node: a package's name, or with extras ``name[extra]``, which needs the package
 #: too.

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator
 
 from builder.core.errors import LayerError
 from builder.formats.layers import bounds
-from builder.formats.layers.entry import Entry
+
+from .entry import Entry
 
 BLOCK = 512
 END = bytes(2 * BLOCK)

@@ -29,10 +29,11 @@ from installer.utils import SCHEME_NAMES, parse_entrypoints
 from builder.core.errors import LayerError
 from builder.core.model import Fetched
 from builder.formats.layers import bounds
-from builder.formats.layers.entry import Entry, IndexEntry, LinkContext, PackageIndex
-from builder.formats.layers.licences import wheel_licences, wheel_metadata
-from builder.formats.layers.tar import check_path
-from builder.formats.layers.wheel_archive import WheelArchive, duplicate
+
+from .entry import Entry, IndexEntry, LinkContext, PackageIndex
+from .licences import wheel_licences, wheel_metadata
+from .tar import check_path
+from .wheel_archive import WheelArchive, duplicate
 
 #: Metadata that the installer writes (PEP 376, PEP 610), or that signs the RECORD that it replaces.
 _INSTALLER_FILES = frozenset(

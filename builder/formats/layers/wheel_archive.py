@@ -25,9 +25,10 @@ from builder.core.errors import LayerError
 from builder.core.model import Fetched
 from builder.core.store.files import CHUNK
 from builder.formats.layers import bounds
-from builder.formats.layers.entry import Content, Deflated, Range
-from builder.formats.layers.tar import is_safe
-from builder.formats.layers.zips import ZIP_ERRORS, ZipSource, check_method, check_size, fault
+
+from .entry import Content, Deflated, Range
+from .tar import is_safe
+from .zips import ZIP_ERRORS, ZipSource, check_method, check_size, fault
 
 #: A zip member's local header, before its name.
 _LOCAL_HEADER = struct.Struct("<6xHH4xIIIHH")

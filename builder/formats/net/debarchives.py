@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from builder.core.redact import without_userinfo
-from builder.formats.net.apt import host_id, host_sources
-from builder.formats.net.mirrors import moved
+
+from .apt import host_id, host_sources
+from .mirrors import moved
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ from pathlib import Path
 import httpx
 
 from builder.core.store.files import CHUNK, space_errors
-from builder.formats.net.pace import Pace
+
+from .pace import Pace
 
 #: In bytes: an attempt that gains less counts as one that gained nothing, so a server that breaks off after
 #: each byte cannot block a command.

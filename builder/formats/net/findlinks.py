@@ -11,8 +11,9 @@ from packaging.utils import canonicalize_name
 
 from builder.core.redact import redact
 from builder.core.settings import expand_home
-from builder.formats.net.pipconfig import pip_configuration
-from builder.formats.net.simpleindex import read_page, url_path
+
+from .pipconfig import pip_configuration
+from .simpleindex import read_page, url_path
 
 if TYPE_CHECKING:
     import httpx

@@ -17,7 +17,8 @@ from builder.core.errors import FetchError, UsageError
 from builder.core.redact import redact
 from builder.core.settings import expand_home
 from builder.core.version import __version__
-from builder.formats.net.pipconfig import pip_configuration
+
+from .pipconfig import pip_configuration
 
 #: Seconds to connect (10), and between two parts of an answer (30).
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)

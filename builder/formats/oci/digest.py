@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 
 from builder.core.errors import ImageError
-from builder.formats.oci.reference import is_digest
+
+from .reference import is_digest
 
 
 def sha256(data: bytes) -> str:

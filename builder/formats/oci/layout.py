@@ -19,10 +19,11 @@ from builder.core.store.leftovers import remove_left_behind
 from builder.core.store.locks import writer_lock
 from builder.core.store.temporary import temporary_beside
 from builder.core.store.unchanged import look
-from builder.formats.oci.digest import hex_of, sha256
-from builder.formats.oci.documents import MAX_DOCUMENT, check_ordinary, check_size, read_file, shown
-from builder.formats.oci.image import image_blobs
-from builder.formats.oci.manifest import (
+
+from .digest import hex_of, sha256
+from .documents import MAX_DOCUMENT, check_ordinary, check_size, read_file, shown
+from .image import image_blobs
+from .manifest import (
     INDEXES,
     MANIFESTS,
     REF_NAME,
@@ -35,7 +36,7 @@ from builder.formats.oci.manifest import (
     tag_of,
     through_indexes,
 )
-from builder.formats.oci.reference import is_digest
+from .reference import is_digest
 
 log = logging.getLogger(__name__)
 

@@ -15,14 +15,8 @@ from builder.core.model import (
     Image,
     Layer,
 )
-from builder.formats.oci.documents import (
-    check_digest,
-    check_size,
-    load_json,
-    refuse_look_alikes,
-    shown,
-    some,
-)
+
+from .documents import check_digest, check_size, load_json, refuse_look_alikes, shown, some
 
 #: The annotation that holds an image's tag in an OCI layout.
 REF_NAME = "org.opencontainers.image.ref.name"

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from builder.core.errors import ImageError
-from builder.formats.oci.documents import DAMAGED, SHA256, shown
+
+from .documents import DAMAGED, SHA256, shown
 
 #: A text that can be a variable or an argument.
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]

@@ -18,11 +18,12 @@ from builder.core.text import human_bytes
 from builder.formats.net.download import HashedBytes, PartialFile, body_from, range_header, resume
 from builder.formats.oci.digest import sha256
 from builder.formats.oci.reference import check_repository
-from builder.formats.registry.answer import MAX_SMALL_BLOB, Request, content_length, read_answer
-from builder.formats.registry.meter import Meter, Progress
-from builder.formats.registry.source import BlobSource, DamagedSource, file_source
-from builder.formats.registry.transport import TRIES, Transport, push_scopes
-from builder.formats.registry.upload import UNKNOWN, Blob, ChunkSize, Upload
+
+from .answer import MAX_SMALL_BLOB, Request, content_length, read_answer
+from .meter import Meter, Progress
+from .source import BlobSource, DamagedSource, file_source
+from .transport import TRIES, Transport, push_scopes
+from .upload import UNKNOWN, Blob, ChunkSize, Upload
 
 #: In bytes: a response that states why there is no blob.
 _MAX_REFUSAL = 64 << 10

@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 from builder.core.progress import QUIET, Reporter
 from builder.core.settings import Settings
-from builder.formats.registry.blobs import Blobs
-from builder.formats.registry.credentials import Credentials
-from builder.formats.registry.manifests import Manifests
-from builder.formats.registry.transport import Transport
+
+from .blobs import Blobs
+from .credentials import Credentials
+from .manifests import Manifests
+from .transport import Transport
 
 
 class RegistryClient(Transport):

@@ -9,9 +9,10 @@ import httpx
 
 from builder.core.errors import RegistryError
 from builder.formats.net.http import causes
-from builder.formats.registry.answer import REDIRECTS, Answer
-from builder.formats.registry.credentials import Credentials
-from builder.formats.registry.tls import is_loopback
+
+from .answer import REDIRECTS, Answer
+from .credentials import Credentials
+from .tls import is_loopback
 
 LOGIN = "log in (docker login, podman login), or set REGISTRY_USER and REGISTRY_PASSWORD"
 RUN_AGAIN = "run the same command again: finished blobs are not transferred again"

@@ -11,9 +11,10 @@ from builder.core.model import DOCKER_INDEX, DOCKER_MANIFEST, OCI_INDEX, OCI_MAN
 from builder.formats.oci.digest import sha256
 from builder.formats.oci.manifest import parse_index, parse_json, stated_media_type
 from builder.formats.oci.reference import check_repository, is_digest
-from builder.formats.registry.answer import BUSY, Answer, Request, content_length, printable
-from builder.formats.registry.errors import ArtifactRefused
-from builder.formats.registry.transport import Transport, push_scopes
+
+from .answer import BUSY, Answer, Request, content_length, printable
+from .errors import ArtifactRefused
+from .transport import Transport, push_scopes
 
 #: The media types that builder reads.
 ACCEPT = (OCI_INDEX, OCI_MANIFEST, DOCKER_INDEX, DOCKER_MANIFEST)

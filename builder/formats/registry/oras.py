@@ -24,8 +24,9 @@ from builder.core.store.temporary import claimed
 from builder.formats.net.download import PartialFile
 from builder.formats.oci.image import manifest_of
 from builder.formats.oci.manifest import parse_manifest
-from builder.formats.registry.client import RegistryClient
-from builder.formats.registry.source import file_source
+
+from .client import RegistryClient
+from .source import file_source
 
 log = logging.getLogger(__name__)
 

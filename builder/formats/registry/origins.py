@@ -9,7 +9,8 @@ from builder.core.errors import RegistryError
 from builder.core.model import Layer
 from builder.core.progress import QUIET, Reporter
 from builder.core.settings import Settings
-from builder.formats.registry.client import RegistryClient
+
+from .client import RegistryClient
 
 
 class Origins(ExitStack):

@@ -14,16 +14,12 @@ from builder.core.progress import QUIET, Reporter, working
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.formats.oci.documents import check_size
-from builder.formats.oci.manifest import (
-    MANIFESTS,
-    read_image,
-    stated_media_type,
-    through_indexes,
-)
+from builder.formats.oci.manifest import MANIFESTS, read_image, stated_media_type, through_indexes
 from builder.formats.oci.reference import Reference, is_digest
-from builder.formats.registry.client import RegistryClient
-from builder.formats.registry.origins import Origins
-from builder.formats.registry.push import TRANSFERS
+
+from .client import RegistryClient
+from .origins import Origins
+from .push import TRANSFERS
 
 log = logging.getLogger(__name__)
 

@@ -29,9 +29,10 @@ from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.core.text import human_bytes
 from builder.formats.oci.image import image_blobs
-from builder.formats.registry.client import RegistryClient
-from builder.formats.registry.origins import Origins
-from builder.formats.registry.source import DamagedSource, bytes_source
+
+from .client import RegistryClient
+from .origins import Origins
+from .source import DamagedSource, bytes_source
 
 log = logging.getLogger(__name__)
 

@@ -23,11 +23,12 @@ from builder.core.text import human_bytes
 from builder.formats.oci.image import manifest_of
 from builder.formats.oci.layout import read_blob, read_index, write_layout
 from builder.formats.oci.manifest import parse_json, parse_manifest
-from builder.formats.registry.answer import MAX_SMALL_BLOB
-from builder.formats.registry.client import RegistryClient
-from builder.formats.registry.manifests import parse_referrers
-from builder.formats.registry.oras import TITLE
-from builder.formats.registry.source import bytes_source
+
+from .answer import MAX_SMALL_BLOB
+from .client import RegistryClient
+from .manifests import parse_referrers
+from .oras import TITLE
+from .source import bytes_source
 
 log = logging.getLogger(__name__)
 

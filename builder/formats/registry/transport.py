@@ -16,20 +16,12 @@ from builder.core.progress import Reporter
 from builder.core.settings import Settings
 from builder.core.version import __version__
 from builder.formats.oci.reference import DOCKER_ALIASES, DOCKER_IO, check_repository
-from builder.formats.registry.answer import (
-    BUSY,
-    REDIRECTS,
-    Answer,
-    Request,
-    Scopes,
-    drain,
-    parse_url,
-    read_answer,
-)
-from builder.formats.registry.auth import Authenticator
-from builder.formats.registry.credentials import Credentials, are_for, find_credentials
-from builder.formats.registry.errors import connection_text, refusal_hint
-from builder.formats.registry.tls import is_loopback, tls_context
+
+from .answer import BUSY, REDIRECTS, Answer, Request, Scopes, drain, parse_url, read_answer
+from .auth import Authenticator
+from .credentials import Credentials, are_for, find_credentials
+from .errors import connection_text, refusal_hint
+from .tls import is_loopback, tls_context
 
 log = logging.getLogger(__name__)
 

@@ -40,10 +40,11 @@ import httpx
 from builder.core.errors import RegistryError
 from builder.core.text import human_bytes
 from builder.formats.net.pace import Pace
-from builder.formats.registry.answer import BUSY, Answer, Request, number, read_answer
-from builder.formats.registry.meter import Meter
-from builder.formats.registry.source import BlobSource, HashedSource
-from builder.formats.registry.transport import TRIES, Transport, push_scopes
+
+from .answer import BUSY, Answer, Request, number, read_answer
+from .meter import Meter
+from .source import BlobSource, HashedSource
+from .transport import TRIES, Transport, push_scopes
 
 log = logging.getLogger(__name__)
 

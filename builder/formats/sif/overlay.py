@@ -25,10 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from builder.formats.sif.partition import SquashfsPart
 from builder.formats.trees.member import Kind, Member
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.squashfs.reader import Squashfs
+
+from .partition import SquashfsPart
 
 
 def overlay_members(merge: Merge, lower: Sequence[SquashfsPart]) -> Iterator[Member]:

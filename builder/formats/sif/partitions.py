@@ -23,16 +23,17 @@ from builder.core.store.durable import start_writing
 from builder.core.store.files import sha256_file
 from builder.core.store.records import read_record, write_record
 from builder.core.workspace import Workspace
-from builder.formats.sif.assign import MIN_OVERLAYS, LayerGroup, assign_layers
-from builder.formats.sif.overlay import overlay_members
-from builder.formats.sif.partition import PlannedPartition, SquashfsPart
-from builder.formats.sif.read import Sif
-from builder.formats.sif.singularity import Metadata, common_files, guard_files
 from builder.formats.trees.member import Member, counted
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source, Stream, layer_source, listed_source
 from builder.formats.trees.squashfs import writer
 from builder.formats.trees.squashfs.writer import SquashfsWriter
+
+from .assign import MIN_OVERLAYS, LayerGroup, assign_layers
+from .overlay import overlay_members
+from .partition import PlannedPartition, SquashfsPart
+from .read import Sif
+from .singularity import Metadata, common_files, guard_files
 
 log = logging.getLogger(__name__)
 

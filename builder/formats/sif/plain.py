@@ -24,9 +24,10 @@ from builder.core.store.files import require_space, sha256_file, space_errors
 from builder.core.text import one_line
 from builder.core.workspace import Workspace
 from builder.formats.oci.manifest import require_layers
-from builder.formats.sif.partitions import Files, PartitionMaker
-from builder.formats.sif.singularity import Metadata, text_file
 from builder.formats.trees.member import Kind, Member
+
+from .partitions import Files, PartitionMaker
+from .singularity import Metadata, text_file
 
 log = logging.getLogger(__name__)
 

@@ -15,16 +15,11 @@ from builder.core.store.blobs import Store
 from builder.formats.oci.documents import check_size, load_json
 from builder.formats.oci.shapes import RuntimeConfigShape, check_shape
 from builder.formats.sif import format as raw
-from builder.formats.sif.digests import sif_digest
-from builder.formats.sif.format import (
-    FileSystem,
-    ObjectType,
-    PartitionRole,
-    SifDescriptor,
-    SifHeader,
-)
-from builder.formats.sif.singularity import FOLDER, container_environment, container_files
 from builder.formats.trees.sources import Source, squashfs_source
+
+from .digests import sif_digest
+from .format import FileSystem, ObjectType, PartitionRole, SifDescriptor, SifHeader
+from .singularity import FOLDER, container_environment, container_files
 
 #: A SIF of Apptainer has room for 48.
 _MOST_DESCRIPTORS = 4096

@@ -26,18 +26,13 @@ from builder.core.store.files import fingerprint, require_space, sha256_file, sp
 from builder.core.workspace import Workspace
 from builder.formats.oci.manifest import require_layers
 from builder.formats.sif import format as raw
-from builder.formats.sif.digests import remember_digest, remembered_digest
-from builder.formats.sif.format import (
-    FileSystem,
-    ObjectType,
-    PartitionRole,
-    SifDescriptor,
-    SifHeader,
-)
-from builder.formats.sif.partition import PlannedPartition, SquashfsPart
-from builder.formats.sif.partitions import BaseSif, PartitionMaker
-from builder.formats.sif.read import read_sif
-from builder.formats.sif.singularity import FOLDER, Metadata, container_files
+
+from .digests import remember_digest, remembered_digest
+from .format import FileSystem, ObjectType, PartitionRole, SifDescriptor, SifHeader
+from .partition import PlannedPartition, SquashfsPart
+from .partitions import BaseSif, PartitionMaker
+from .read import read_sif
+from .singularity import FOLDER, Metadata, container_files
 
 log = logging.getLogger(__name__)
 

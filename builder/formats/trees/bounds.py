@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from builder.core.errors import ImageError
 from builder.core.text import human_bytes
-from builder.formats.trees.member import Member
+
+from .member import Member
 
 #: Folders in each other. What walks a tree may then recurse; real images have at most 40 levels.
 MAX_FOLDERS = 256

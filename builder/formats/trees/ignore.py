@@ -17,7 +17,8 @@ from pathspec import GitIgnoreSpec
 
 from builder.core.errors import ConfigError
 from builder.core.store.unchanged import look
-from builder.formats.trees.inside import check_inside
+
+from .inside import check_inside
 
 #: The file of patterns, in the project folder. It is not copied itself.
 IGNORE_FILE = ".builderignore"

@@ -43,9 +43,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from builder.core.errors import ImageError
-from builder.formats.trees.bounds import Tally
-from builder.formats.trees.member import DO_NOT_USE, Content, Kind, Member, hard_link
-from builder.formats.trees.sources import Source, Stream
+
+from .bounds import Tally
+from .member import DO_NOT_USE, Content, Kind, Member, hard_link
+from .sources import Source, Stream
 
 
 @dataclass(slots=True)

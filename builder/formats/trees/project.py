@@ -26,9 +26,10 @@ from builder.core.model import canonical_json
 from builder.core.store.files import sha256_file, space_errors
 from builder.core.store.unchanged import look
 from builder.core.text import human_bytes
-from builder.formats.trees.ignore import GitIgnore, Ignore, plain_path
-from builder.formats.trees.inside import PROJECT_FILES
-from builder.formats.trees.tracked import tracked_files
+
+from .ignore import GitIgnore, Ignore, plain_path
+from .inside import PROJECT_FILES
+from .tracked import tracked_files
 
 #: Files of one local package.
 MAX_FILES = 100_000

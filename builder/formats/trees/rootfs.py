@@ -32,10 +32,11 @@ from builder.core.model import Layer
 from builder.core.store.blobs import Store
 from builder.core.store.files import space_errors
 from builder.core.store.walk import remove_tree
-from builder.formats.trees.bounds import Tally
-from builder.formats.trees.member import DO_NOT_USE, Advance, Content, Kind, Member, counted
-from builder.formats.trees.merge import Merge
-from builder.formats.trees.sources import Source, Stream, layer_source
+
+from .bounds import Tally
+from .member import DO_NOT_USE, Advance, Content, Kind, Member, counted
+from .merge import Merge
+from .sources import Source, Stream, layer_source
 
 #: How much larger a layer's files are than its blob, where their size is not known.
 _UNPACKED_PER_BYTE = 3

@@ -12,9 +12,10 @@ from builder.core.errors import ImageError
 from builder.core.model import Layer
 from builder.core.store.blobs import Store
 from builder.core.tarheaders import TarError, TarHeader
-from builder.formats.trees.bounds import MAX_CONTENT
-from builder.formats.trees.inflate import InflatingStream
-from builder.formats.trees.member import (
+
+from .bounds import MAX_CONTENT
+from .inflate import InflatingStream
+from .member import (
     DEVICES,
     DO_NOT_USE,
     Content,
@@ -24,8 +25,8 @@ from builder.formats.trees.member import (
     is_whiteout,
     parse_whiteout,
 )
-from builder.formats.trees.reader import TarReader
-from builder.formats.trees.squashfs.reader import Squashfs
+from .reader import TarReader
+from .squashfs.reader import Squashfs
 
 #: Members with clean paths, each with its content. Whiteouts are members of their own kinds.
 Stream = Iterator[tuple[Member, Content]]

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from builder.core.store.files import read_foreign
-from builder.formats.trees.ignore import checkout_of
-from builder.formats.trees.member import ancestors
+
+from .ignore import checkout_of
+from .member import ancestors
 
 #: Bytes of an index, which has about 100 for each file.
 MAX_INDEX = 256 << 20

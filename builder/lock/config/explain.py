@@ -12,8 +12,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import ValidationError
 
 from builder.core.errors import ConfigError
-from builder.lock.config.fields import Model
-from builder.lock.config.yamlfile import YamlFile
+
+from .fields import Model
+from .yamlfile import YamlFile
 
 #: Fields of the models that are not keys of a file.
 _NOT_KEYS = ("source", "root")

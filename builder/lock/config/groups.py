@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from builder.lock.config.recipe import recipe_files
-from builder.lock.config.yamlfile import load_yaml
+from .recipe import recipe_files
+from .yamlfile import load_yaml
 
 #: A name that can be an option of the command line.
 _GROUP = re.compile(r"[A-Za-z0-9][\w-]*", re.ASCII)

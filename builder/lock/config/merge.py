@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from builder.core.errors import ConfigError
-from builder.lock.config.yamlfile import YamlFile, load_yaml
+
+from .yamlfile import YamlFile, load_yaml
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

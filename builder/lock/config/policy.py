@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from builder.lock.config.explain import config_error
-from builder.lock.config.fields import Line, Model
-from builder.lock.config.yamlfile import load_yaml
+from .explain import config_error
+from .fields import Line, Model
+from .yamlfile import load_yaml
 
 POLICY_FILE = "recipes/_policy.yaml"
 Attestation = Literal["sbom", "provenance", "smoke"]

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from builder.lock.config.fields import Line, Model, Option, Size, Time, seconds
+from .fields import Line, Model, Option, Size, Time, seconds
 
 QueueName = Literal["gpu", "node", "nodes", "cpu", "interactive", "build"]
 

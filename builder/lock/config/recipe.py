@@ -19,23 +19,16 @@ from builder.core.errors import ConfigError
 from builder.core.model import Compression, LayerOptions
 from builder.core.version import __version__
 from builder.formats.trees.inside import check_inside, own_path
-from builder.lock.config.explain import config_error
-from builder.lock.config.fields import (
-    Date,
-    Line,
-    Model,
-    TargetName,
-    Variable,
-    VirtualPackages,
-    empty,
-)
-from builder.lock.config.merge import load_chain, merge, near_hint
-from builder.lock.config.site import Site
-from builder.lock.config.sites import load_site, site_of, yaml_files
-from builder.lock.config.smoketest import SmokeTest
-from builder.lock.config.steps import Step
-from builder.lock.config.wheelbuild import PackageName, WheelBuild
-from builder.lock.config.yamlfile import YamlFile
+
+from .explain import config_error
+from .fields import Date, Line, Model, TargetName, Variable, VirtualPackages, empty
+from .merge import load_chain, merge, near_hint
+from .site import Site
+from .sites import load_site, site_of, yaml_files
+from .smoketest import SmokeTest
+from .steps import Step
+from .wheelbuild import PackageName, WheelBuild
+from .yamlfile import YamlFile
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
-from builder.lock.config.recipe import FORMAT_VERSION, Recipe
-from builder.lock.config.sitefile import SiteFile
-from builder.lock.config.sites import PACKAGE_FOLDER, yaml_files
+from .recipe import FORMAT_VERSION, Recipe
+from .sitefile import SiteFile
+from .sites import PACKAGE_FOLDER, yaml_files
 
 _ROLE = re.compile(r":\w+:`~?([^`]+)`")
 _NONE = re.compile(r"(; )?\bNone:")

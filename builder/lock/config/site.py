@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from builder.lock.config.fields import (
+from .fields import (
     Bind,
     Day,
     HostPattern,
@@ -25,7 +25,7 @@ from builder.lock.config.fields import (
     Variables,
     empty,
 )
-from builder.lock.config.queues import Slurm
+from .queues import Slurm
 
 RuntimeKind = Literal[
     "docker", "podman", "podman-hpc", "singularity", "apptainer", "edf", "pyxis", "userns"

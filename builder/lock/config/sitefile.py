@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from builder.lock.config.explain import config_error
-from builder.lock.config.fields import Line, Model
-from builder.lock.config.recipe import Engine, Format, Gpu, Platform, SifOptions
-from builder.lock.config.site import Site
-from builder.lock.config.sites import load_site_from
+from .explain import config_error
+from .fields import Line, Model
+from .recipe import Engine, Format, Gpu, Platform, SifOptions
+from .site import Site
+from .sites import load_site_from
 
 
 class SiteFile(Model):

@@ -18,9 +18,10 @@ from typing import Any, Literal
 
 from builder.core.errors import ConfigError
 from builder.formats.trees.inside import own_path
-from builder.lock.config.merge import load_chain, merge, near_hint
-from builder.lock.config.site import Site
-from builder.lock.config.yamlfile import YamlFile
+
+from .merge import load_chain, merge, near_hint
+from .site import Site
+from .yamlfile import YamlFile
 
 #: Keys of a site file.
 SITE_KEYS = ("base", "platform", "gpu", "virtual_packages", "format", "sif", "engine", "site")

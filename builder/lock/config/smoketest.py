@@ -9,7 +9,7 @@ from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validat
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from builder.lock.config.fields import Line, Model
+from .fields import Line, Model
 
 Framework = Literal["torch", "tensorflow", "jax"]
 

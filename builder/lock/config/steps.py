@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from builder.core.text import CONTROL
-from builder.lock.config.fields import Line, Model, Variable
+
+from .fields import Line, Model, Variable
 
 #: Names of variables that hold credentials.
 _SECRET = re.compile(

@@ -8,8 +8,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidName, canonicalize_name
 from pydantic import AfterValidator, Field, field_validator
 
-from builder.lock.config.fields import Line, Model, Variable
-from builder.lock.config.steps import refuse_secrets
+from .fields import Line, Model, Variable
+from .steps import refuse_secrets
 
 
 def _package_name(value: str) -> str:

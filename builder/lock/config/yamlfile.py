@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 
 from builder.core.errors import ConfigError
-from builder.lock.config.safeyaml import compose, load, read_bytes
+
+from .safeyaml import compose, load, read_bytes
 
 Key = str | int
 _CONFLICT = re.compile(r"^<{7} ", re.MULTILINE)

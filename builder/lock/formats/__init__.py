@@ -12,14 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from builder.core.errors import LockError
-from builder.lock.formats.common import check_groups, read_text, read_toml
-from builder.lock.formats.explicit import read_explicit
-from builder.lock.formats.foreign import ForeignLock, LockTarget
-from builder.lock.formats.pixi import read_pixi
-from builder.lock.formats.pylock import parse_pylock, read_pylock
-from builder.lock.formats.requirements import read_requirements
-from builder.lock.formats.uvlock import read_uv
 from builder.lock.othertools import TOOLS, Format, export_command, lock_format
+
+from .common import check_groups, read_text, read_toml
+from .explicit import read_explicit
+from .foreign import ForeignLock, LockTarget
+from .pixi import read_pixi
+from .pylock import parse_pylock, read_pylock
+from .requirements import read_requirements
+from .uvlock import read_uv
 
 __all__ = ["ForeignLock", "LockTarget", "foreign_python", "read_foreign"]
 

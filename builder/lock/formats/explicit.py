@@ -7,9 +7,10 @@ from pathlib import Path
 
 from builder.core.errors import LockError
 from builder.core.model import LockedPackage
-from builder.lock.formats.common import PackageMaker, read_text
-from builder.lock.formats.foreign import ForeignLock, LockTarget
 from builder.lock.urls import filename_of
+
+from .common import PackageMaker, read_text
+from .foreign import ForeignLock, LockTarget
 
 MARK = re.compile(r"^@EXPLICIT\s*$", re.MULTILINE)
 #: The end of a line, behind ``#``.

@@ -14,10 +14,11 @@ from builder.core.errors import LockError
 from builder.core.model import LockedPackage
 from builder.lock.conda import conda_dependencies
 from builder.lock.config.merge import choices
-from builder.lock.formats.common import RESTORE, PackageMaker, read_yaml
-from builder.lock.formats.foreign import ForeignLock, Found, LockTarget
 from builder.lock.sourcerecords import GIT_HASH
 from builder.lock.spec import SourceSpec, Spec
+
+from .common import RESTORE, PackageMaker, read_yaml
+from .foreign import ForeignLock, Found, LockTarget
 
 if TYPE_CHECKING:
     from rattler.lock.environment import Environment

@@ -21,10 +21,11 @@ from packaging.pylock import (
 from builder.core.errors import LockError
 from builder.core.markers import marker_environment
 from builder.core.model import MAIN, LockedPackage
-from builder.lock.formats.common import RESTORE, PackageMaker, check_groups, read_toml
-from builder.lock.formats.foreign import ForeignLock, LockTarget
 from builder.lock.spec import SourceSpec
 from builder.lock.wheels import glibc_minor
+
+from .common import RESTORE, PackageMaker, check_groups, read_toml
+from .foreign import ForeignLock, LockTarget
 
 _Origin = PackageVcs | PackageDirectory | PackageArchive | PackageWheel | PackageSdist
 

@@ -13,11 +13,12 @@ from builder.core.errors import ConfigError, LockError
 from builder.core.markers import applies
 from builder.core.model import LockedPackage
 from builder.core.redact import redact
-from builder.lock.formats.common import PackageMaker, check_groups, read_text
-from builder.lock.formats.foreign import ForeignLock, Found, LockTarget
 from builder.lock.pipsection import PipSection, requirement_lines
 from builder.lock.sourcerecords import GIT_HASH
 from builder.lock.spec import SourceSpec, Spec
+
+from .common import PackageMaker, check_groups, read_text
+from .foreign import ForeignLock, Found, LockTarget
 
 
 def read_requirements(path: Path, target: LockTarget) -> ForeignLock:

@@ -21,14 +21,15 @@ from packaging.utils import canonicalize_name
 from builder.core.errors import LockError
 from builder.core.model import MAIN, LockedPackage
 from builder.core.redact import redact
-from builder.lock.formats.common import RESTORE, PackageMaker, check_groups, read_toml
-from builder.lock.formats.foreign import ForeignLock, Found, LockTarget
-from builder.lock.formats.requirements import read_pins
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.tomlfile import items, table
 from builder.lock.tool import run_tool
 from builder.lock.uv import uv_program
 from builder.lock.wheels import best_wheel
+
+from .common import RESTORE, PackageMaker, check_groups, read_toml
+from .foreign import ForeignLock, Found, LockTarget
+from .requirements import read_pins
 
 _TIME_LIMIT_S = 60
 

@@ -16,13 +16,8 @@ from builder.core.errors import ImageError
 from builder.formats.trees.bounds import Tally, shown_path
 from builder.formats.trees.member import Kind, Member, hard_link
 from builder.formats.trees.squashfs import format as raw
-from builder.formats.trees.squashfs.inodes import (
-    Data,
-    InflatedTable,
-    Listing,
-    read_inode,
-    read_listing,
-)
+
+from .inodes import Data, InflatedTable, Listing, read_inode, read_listing
 
 _FRAGMENTS_IN_MEMORY = 64
 #: In bytes, uncompressed: the inode table, the directory table and the list of fragments. A file system of 7

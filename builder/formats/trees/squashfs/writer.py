@@ -28,7 +28,8 @@ from builder.core.errors import ImageError
 from builder.core.model import Compression
 from builder.formats.trees.member import Kind, Member
 from builder.formats.trees.squashfs import format as raw
-from builder.formats.trees.squashfs.tables import LookupTable, NewInode, TreeTables
+
+from .tables import LookupTable, NewInode, TreeTables
 
 #: Compression levels: nearly as small as slow levels, and fast enough to build with. On 6.4 GB of CUDA
 #: libraries, zstd 3 takes 1.2 times as long as 2 for 0.9 % less; 1 takes 0.9 times as long for 1.6 % more.
