@@ -113,6 +113,9 @@ class SigningKey:
         secret = password() if b"ENCRYPTED" in data else None
         try:
             key = _decode(data, secret)
+        except ImportError:
+            message = f"{path} is encrypted as cosign does it, which PyNaCl decrypts"
+            raise ConfigError(message, "pip install pynacl") from None
         except (ValueError, TypeError, LookupError, UnsupportedAlgorithm):
             if secret is None:
                 raise ConfigError(f"{path} is not a private key in PEM format", _MAKE) from None

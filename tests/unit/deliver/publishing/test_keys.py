@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,6 +82,14 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 def public_pem(key: Key) -> bytes:
     return key.public_key().public_bytes(PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def test_without_pynacl(key: Key, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(sealed(key))
+    monkeypatch.setitem(sys.modules, "nacl.secret", None)
+    with pytest.raises(ConfigError, match=f"^{path} is encrypted as cosign does it, which PyNaCl") as caught:
+        SigningKey.load(path, lambda: PASSWORD)
+    assert caught.value.hint == "pip install pynacl"
 
 
 @pytest.mark.parametrize("form", FORMATS)
