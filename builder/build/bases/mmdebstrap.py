@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from builder.core.datafiles import script
 from builder.core.errors import ImageError
 from builder.core.model import Layer
 from builder.core.progress import working
@@ -38,19 +39,6 @@ from .pack import pack_tar
 #: Disk space that a base needs at most: its tree, and its layer.
 _NEEDED_SPACE = 1 << 30
 _OTHER_BASES = "or use a base from docker:// or oci:"
-#: Writes apt's settings into the tree. They can have passwords, so no other user may read them there. They
-#: come in variables: other users see arguments, and an ordinary user's mmdebstrap reads a file of options as
-#: a subordinate id, which may not read a private file.
-_APT_SETTINGS = (
-    'umask 077; printf %s "$_BUILDER_APT_CONF" >"$1/etc/apt/apt.conf.d/99mmdebstrap"; '
-    'printf %s "$_BUILDER_APT_AUTH" >"$1/etc/apt/auth.conf"'
-)
-#: Runs a command and passes SIGTERM to its whole process group, which it also does when builder is killed:
-#: mmdebstrap alone would wait for its children before it removes its tree.
-_GROUP = (
-    "exec 3<&0; trap 'trap : TERM; kill 0' TERM; \"$@\" <&3 & "
-    "wait $!; code=$?; while kill -0 $! 2>/dev/null; do wait $!; code=$?; done; exit $code"
-)
 _PASSED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "http_proxy", "https_proxy", "no_proxy")
 #: What dpkg does not unpack, and the exceptions.
 DPKG_OPTIONS = (
@@ -125,6 +113,7 @@ def _make_layer(
     base: DebianBase, mode: str, work: Workspace, advance: Callable[[int], None]
 ) -> Layer:
     work.settings.tmpdir.mkdir(parents=True, exist_ok=True)
+    group = ("setpriv", "--pdeathsig=TERM", "sh", "-c", script(__file__, "group.sh"), "sh")
     with (
         temporary_folder(_tree_folder(work.settings, mode), 0o711) as folder,
         tempfile.TemporaryFile(dir=work.settings.tmpdir) as log,
@@ -133,7 +122,7 @@ def _make_layer(
         sources.write(base.sources.encode())
         sources.seek(0)
         process = subprocess.Popen(
-            ["setpriv", "--pdeathsig=TERM", "sh", "-c", _GROUP, "sh", *_command(base, mode)],
+            [*group, *_command(base, mode)],
             stdin=sources,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -156,7 +145,7 @@ def _command(base: DebianBase, mode: str) -> list[str]:
     command = ["mmdebstrap", f"--mode={mode}", "--format=tar"]
     command += [f"--architectures={base.architecture}", *base.variant_options]
     command += [f"--dpkgopt={option}" for option in DPKG_OPTIONS]
-    command += [f"--setup-hook={_APT_SETTINGS}", base.suite, "-", "-"]
+    command += [f"--setup-hook={script(__file__, 'apt_settings.sh')}", base.suite, "-", "-"]
     if base.architecture != host_architecture():
         if not is_registered(base.architecture):  # dpkg runs the scripts of the packages
             problem = f"the base is for {base.architecture}, this host is {host_architecture()}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from builder.core.datafiles import script
 from builder.core.redact import redact
 from builder.formats.layers.entry import Entry, LinkContext
 from builder.lock.config.recipe import Recipe
@@ -19,47 +20,6 @@ ENTRYPOINT = f"{HOME}/entrypoint"
 #: layer.md).
 _OPAQUE = ".wh..wh..opq"
 
-# The scripts are part of every image: a change of one character, even in a comment, changes the
-# digests of all images.
-
-_SCRIPT = """\
-#!/bin/sh
-# Runs a command in the environment at {prefix}; written by builder.
-# Works as the image's entry point (docker, podman) and as its runscript (singularity, apptainer); \
-running it twice is harmless.
-CONDA_PREFIX={prefix}
-CONDA_DEFAULT_ENV=base
-CONDA_SHLVL=1
-PYTHONNOUSERSITE=1
-export CONDA_PREFIX CONDA_DEFAULT_ENV CONDA_SHLVL PYTHONNOUSERSITE
-case "$PATH:" in
-    "$CONDA_PREFIX/bin:"*) ;;
-    *) PATH="$CONDA_PREFIX/bin${{PATH:+:$PATH}}" ;;
-esac
-export PATH
-[ "$#" -gt 0 ] || set -- {command}
-"""
-
-_SOURCE = """\
-if [ "${{BUILDER_ACTIVATED:-}}" != "$CONDA_PREFIX" ]; then
-    # Activation scripts may be written for bash: it runs them where the image has it. Plain sh \
-leaves out what it cannot parse.
-    if [ -z "${{BASH_VERSION:-}}" ] && command -v bash >/dev/null 2>&1; then
-        exec bash {entrypoint} "$@"
-    fi
-    BUILDER_ACTIVATED=$CONDA_PREFIX
-    export BUILDER_ACTIVATED
-    builder_source() {{
-        if [ -r "$1" ] && {{ [ -n "${{BASH_VERSION:-}}" ] || sh -n "$1" 2>/dev/null; }}; then
-            . "$1"
-        fi
-    }}
-{keep}    for builder_script in {scripts}; do
-        builder_source "$builder_script"
-    done
-{restore}fi
-"""
-
 
 def entrypoint(recipe: Recipe, context: LinkContext, activation_scripts: Sequence[str]) -> str:
     """Return the entry point, a POSIX sh script.
@@ -73,17 +33,22 @@ def entrypoint(recipe: Recipe, context: LinkContext, activation_scripts: Sequenc
         activation_scripts: image paths of the ``activate.d`` scripts that do more than the image's
             config can express.
     """
-    command = shlex.join(recipe.cmd or ("sh",))
-    text = _SCRIPT.format(prefix=shlex.quote(context.prefix), command=command)
+    # The scripts are part of every image: a change of one character, even in a comment, changes the
+    # digests of all images.
+    prefix, command = shlex.quote(context.prefix), shlex.join(recipe.cmd or ("sh",))
+    activation = ""
     if activation_scripts:
         # The recipe's variables (or their values from `docker run -e`) override what a script sets.
-        text += _SOURCE.format(
+        activation = script(
+            __file__,
+            "activation.sh",
             entrypoint=ENTRYPOINT,
             scripts=" ".join(shlex.quote("/" + s.lstrip("/")) for s in activation_scripts),
             keep="".join(f"    builder_keep_{n}=${{{n}-}}\n" for n in recipe.env),
             restore="".join(f"    {n}=$builder_keep_{n}\n    export {n}\n" for n in recipe.env),
         )
-    return text + 'exec "$@"\n'
+    values = {"prefix": prefix, "command": command, "activation": activation}
+    return script(__file__, "entrypoint.sh", **values)
 
 
 def system_entries(
@@ -100,11 +65,11 @@ def system_entries(
     Raises:
         ConfigError: a file of the recipe does not exist, or its target would break the base.
     """
-    home, script = HOME.lstrip("/"), entrypoint(recipe, context, activation_scripts)
+    home, started = HOME.lstrip("/"), entrypoint(recipe, context, activation_scripts)
     entries = [
         Entry(home, "dir", 0o755),
         Entry.of(f"{home}/conda-lock.yml", lock_in_image(lock_text)),
-        Entry.of(f"{home}/entrypoint", script.encode(), 0o755),
+        Entry.of(f"{home}/entrypoint", started.encode(), 0o755),
         Entry.of(f"{home}/smoke.py", smoke_program()),
     ]
     entries += recipe_entries(recipe)

@@ -20,6 +20,7 @@ from builder.build.bases.debian_mirror import apt_options
 from builder.build.bases.image import BaseImage
 from builder.build.run.base import Mount, Runner, RunOptions
 from builder.build.run.process import tail
+from builder.core.datafiles import script
 from builder.core.errors import ImageError, RunnerError
 from builder.core.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json
 from builder.core.redact import redact
@@ -36,17 +37,6 @@ from builder.formats.net.mirrors import mirrored_url, public_url
 
 log = logging.getLogger(__name__)
 
-#: Prints what this module reads, each file after a line with its path.
-_PROBE = r"""
-command -v apt-get > /dev/null && command -v dpkg > /dev/null &&
-    printf '\n@@ apt\n'
-for file in /etc/os-release /etc/apt/sources.list /etc/apt/sources.list.d/*; do
-    [ -f "$file" ] && printf '\n@@ %s\n' "$file" && while IFS= read -r line || [ -n "$line" ]; do
-        printf '%s\n' "$line"
-    done < "$file"
-done
-exit 0
-"""
 #: Where the folder is in the container.
 MOUNTED = "/run/builder-apt"
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -94,9 +84,10 @@ def read_apt_base(base: BaseImage, runner: Runner, where: str) -> AptBase:
         ImageError: the base has no apt or no shell.
         RunnerError: the runner failed.
     """
+    command = ["/bin/sh", "-c", script(__file__, "apt_probe.sh")]
     options = RunOptions(entrypoint=(), timeout_s=120)
     try:
-        done = runner.run(runnable(base), ["/bin/sh", "-c", _PROBE], options)
+        done = runner.run(runnable(base), command, options)
     except RunnerError as e:
         if "/bin/sh in the image" in e.message:
             raise _without_apt(base, "", where) from None

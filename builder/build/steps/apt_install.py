@@ -20,6 +20,7 @@ from builder.build.bases.image import BaseImage
 from builder.build.bases.mmdebstrap import DPKG_OPTIONS
 from builder.build.fetch.packages import fetch_packages
 from builder.build.run.base import Mount
+from builder.core.datafiles import script
 from builder.core.errors import FetchError
 from builder.core.model import Fetched, Layer, OsPackage, canonical_json
 from builder.core.store.leftovers import temporary_folder
@@ -48,18 +49,6 @@ _OPTIONS = (
     *("Dir::Etc::SourceList=/dev/null", "Dir::Etc::SourceParts=/dev/null"),
     *(f"DPkg::Options::=--{name}" for name in (*DPKG_OPTIONS, "force-confdef", "force-confold")),
 )
-#: policy-rc.d forbids the packages to start daemons (invoke-rc.d(8)); the base's own stays.
-#: Packages that make alternatives of manual pages fail without the folders (Debian bug 863199).
-_SCRIPT = r"""
-set -e
-export DEBIAN_FRONTEND=noninteractive DEBCONF_NONINTERACTIVE_SEEN=true LC_ALL=C.UTF-8
-for number in 1 2 3 4 5 6 7 8; do mkdir -p /usr/share/man/man$number; done
-{architectures}
-policy=/usr/sbin/policy-rc.d
-[ -e $policy ] || {{ printf '#!/bin/sh\nexit 101\n' > $policy; chmod 755 $policy; }}
-apt-get install -q -y --no-remove --allow-downgrades --allow-change-held-packages {options} \
-    {folder}/debs/*.deb
-"""
 #: The base's own PATH may lead to programs that maintainer scripts do not expect.
 _ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
@@ -179,9 +168,10 @@ def _install(install: OsInstall, files: Sequence[Fetched], work: Workspace) -> L
 
 def _script(install: OsInstall) -> str:
     foreign = sorted({p.architecture for p in install.packages} - {"all", install.architecture})
-    architectures = "\n".join(f"dpkg --add-architecture {name}" for name in foreign)
+    architectures = "".join(f"dpkg --add-architecture {name}\n" for name in foreign)
     options = " ".join(f"-o '{option}'" for option in _OPTIONS)
-    return _SCRIPT.format(architectures=architectures, options=options, folder=MOUNTED)
+    values = {"architectures": architectures, "options": options, "folder": MOUNTED}
+    return script(__file__, "apt_install.sh", **values)
 
 
 def _is_left_out(entry: Entry) -> bool:

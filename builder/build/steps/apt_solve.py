@@ -13,6 +13,7 @@ from builder.build.run.base import RunOptions
 from builder.build.run.process import Completed, tail
 from builder.build.run.select import ENGINE_NAMES, find_runner
 from builder.build.steps import apt_base
+from builder.core.datafiles import script
 from builder.core.errors import BuilderError, FetchError, LockError, RunnerError, SolveError
 from builder.core.model import OsPackage, SifImage
 from builder.core.progress import working
@@ -29,34 +30,8 @@ from .recipe import check_processor
 
 #: Seconds for the lists of packages and the solution.
 _TIMEOUT_S = 900
-#: Exit codes of the script.
+#: Exit codes of apt_solve.sh.
 _NO_LISTS, _NO_SOLUTION = 61, 62
-#: apt as root of a namespace without other users; sources and certificates as the mounted folder
-#: has them.
-_SCRIPT = r"""
-here=/run/builder-apt
-apt() {
-    command=$1; shift
-    set -- -q -o APT::Sandbox::User=root -o Acquire::Languages=none "$@"
-    [ -d $here/sources.d ] && set -- -o Dir::Etc::SourceList=/dev/null \
-        -o Dir::Etc::SourceParts=$here/sources.d "$@"
-    [ -s /etc/ssl/certs/ca-certificates.crt ] || [ ! -s $here/ca.crt ] ||
-        set -- -o Acquire::https::CaInfo=$here/ca.crt "$@"
-    $command "$@"
-}
-for package do
-    name=${package%%=*}
-    case $name in
-        *:all|*:any|*:native) ;;
-        *:*) dpkg --add-architecture "${name##*:}" ;;
-    esac
-done
-apt apt-get update -o APT::Update::Error-Mode=any >&2 || exit 61
-apt apt-get install -qq -y --no-install-recommends --no-remove --allow-downgrades --print-uris \
-    -o Acquire::ForceHash=SHA256 "$@" && exit 0
-apt apt-get install -s -y --no-install-recommends --no-remove --allow-downgrades "$@"
-exit 62
-"""
 #: ``'URL' NAME_VERSION_ARCHITECTURE.deb SIZE SHA256:HASH``, as ``apt-get --print-uris`` writes.
 _LINE = re.compile(
     r"'(?P<url>[^']+)' (?P<name>\S+)_(?P<version>\S+)_(?P<architecture>\S+)\.deb (?P<size>\d+) "
@@ -96,7 +71,7 @@ def solve_os_packages(
         folder.mkdir()
         found = apt_base.read_apt_base(base, runner, where)
         network = apt_base.prepare_network(folder, found, work.settings, where)
-        command = ["/bin/sh", "-c", _SCRIPT, "apt", *recipe.base_packages]
+        command = ["/bin/sh", "-c", script(__file__, "apt_solve.sh"), "apt", *recipe.base_packages]
         options = RunOptions(
             env={"APT_CONFIG": f"{MOUNTED}/apt.conf", "LC_ALL": "C.UTF-8"},
             mounts=network.mounts,

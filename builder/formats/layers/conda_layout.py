@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from builder.core.datafiles import script
 from builder.core.errors import LayerError
 from builder.core.model import BASE_PYTHON, Fetched, LockedPackage
 from builder.formats.trees.member import ancestors
@@ -15,19 +16,6 @@ from .conflicts import module_of, walk
 from .entry import Entry, LinkContext
 from .tar import is_safe
 from .zips import fault
-
-_ENTRY_POINT = """\
-{shebang}
-# -*- coding: utf-8 -*-
-import re
-import sys
-
-from {module} import {head}
-
-if __name__ == '__main__':
-\tsys.argv[0] = re.sub(r'(-script\\.pyw?|\\.exe)?$', '', sys.argv[0])
-\tsys.exit({function}())
-"""
 
 
 def python_of(python: Fetched) -> tuple[str, str]:
@@ -146,8 +134,10 @@ class CondaLayout:
                     raise fault(self._package, what)
 
     def _entry_point(self, command: str, module: str, function: str) -> Entry:
-        text = _ENTRY_POINT.format(
-            shebang=entry_point_shebang(self._context.interpreter),
+        text = script(
+            __file__,
+            "entry_point.txt",
+            shebang=entry_point_shebang(self._context.interpreter) + "\n",
             module=module,
             function=function,
             head=function.split(".")[0],

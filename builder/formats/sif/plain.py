@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from builder.core.datafiles import script
 from builder.core.errors import ImageError
 from builder.core.model import Compression, Image
 from builder.core.progress import Reporter
@@ -31,29 +32,9 @@ from .singularity import Metadata, text_file
 
 log = logging.getLogger(__name__)
 
-_RC = """\
-# builder: {digest}
-{labels}
-mkdir -p {workdir} 2> /dev/null
-cd {workdir} && unset OLDPWD || exit 1
-
-if [ -s /etc/rc.local ]; then
-    . /etc/rc.local
-fi
-
-if [ $# -gt 0 ]; then
-    exec {entrypoint}"$@"
-else
-    exec {command}
-fi
-"""
 #: A path in fstab is one word; what another one names stays a folder of the image.
 _VOLUME = re.compile(r"/[^\s\\$]+")
 _MOUNT = "${{ENROOT_ROOTFS}}{0} {0} none x-create=dir,bind,rw,nosuid,nodev\n"
-_RC_LOCAL = """\
-# This file is sourced by /etc/rc when the container starts.
-# It can be used to manipulate the entrypoint or the command of the container.
-"""
 
 
 def write_plain(
@@ -107,7 +88,7 @@ def config_files(config: Mapping[str, Any], digest: str) -> dict[str, str]:
     env = [f"{entry}\n" for entry in config.get("Env") or () if "\n" not in entry]
     return {
         "etc/rc": _script(config, digest),
-        "etc/rc.local": _RC_LOCAL,
+        "etc/rc.local": script(__file__, "enroot_rc_local.sh"),
         "etc/fstab": "".join(map(_MOUNT.format, volumes)),
         "etc/environment": "".join(env),
     }
@@ -116,11 +97,13 @@ def config_files(config: Mapping[str, Any], digest: str) -> dict[str, str]:
 def _script(config: Mapping[str, Any], digest: str) -> str:
     entrypoint, command = list(config.get("Entrypoint") or ()), list(config.get("Cmd") or ())
     labels = (config.get("Labels") or {}).items()
-    return _RC.format(
+    return script(
+        __file__,
+        "enroot_rc.sh",
         digest=digest,
         labels="".join(f"# {one_line(key)} {one_line(value)}\n" for key, value in labels),
         workdir=shlex.quote(_workdir(config)),
-        entrypoint=f"{shlex.join(entrypoint)} " if entrypoint else "",
+        start=shlex.join(entrypoint) + ' "$@"' if entrypoint else '"$@"',
         command=shlex.join([*entrypoint, *command] or ["/bin/sh"]),
     )
 

@@ -15,6 +15,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from builder.core.datafiles import script
 from builder.core.errors import ImageError
 from builder.core.text import human_bytes
 from builder.formats.oci.config import DEFAULT_PATH, config_environment
@@ -32,31 +33,7 @@ _ENVIRONMENTS = [f"{FOLDER}/env/9{n}-environment.sh" for n in (4, 5, 6, 7, 8)]
 GUARD = f"{FOLDER}/env/93-overlays.sh"
 #: What the guard prints.
 NOT_MOUNTED = "This runtime did not mount the overlay partitions of this SIF."
-_GUARD = f"""\
-#!/bin/sh
-if [ ! -e /{_ENVIRONMENTS[0]} ]; then
-    echo "{NOT_MOUNTED} Build it with 'sif: {{layout: flat}}' in the recipe." >&2
-    exit 1
-fi
-"""
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-_LIBRARIES = """\
-#!/bin/sh
-# The host's driver libraries, which --nv and --rocm bring, come last.
-LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/.singularity.d/libs"
-[ -n "${PS1:-}" ] || PS1="Apptainer> "
-export LD_LIBRARY_PATH PS1
-"""
-_PATHS = """\
-#!/bin/sh
-# What --env PATH=, PREPEND_PATH= and APPEND_PATH= ask for.
-[ -z "${SING_USER_DEFINED_PREPEND_PATH:-}" ] || PATH="$SING_USER_DEFINED_PREPEND_PATH:$PATH"
-[ -z "${SING_USER_DEFINED_APPEND_PATH:-}" ] || PATH="$PATH:$SING_USER_DEFINED_APPEND_PATH"
-[ -z "${SING_USER_DEFINED_PATH:-}" ] || PATH="$SING_USER_DEFINED_PATH"
-unset SING_USER_DEFINED_PREPEND_PATH SING_USER_DEFINED_APPEND_PATH SING_USER_DEFINED_PATH
-export PATH
-"""
 #: Directories and empty files that a SIF has so that the runtime can mount over them.
 MOUNT_POINTS: Mapping[str, Kind] = {
     **dict.fromkeys(
@@ -64,13 +41,8 @@ MOUNT_POINTS: Mapping[str, Kind] = {
     ),
     **dict.fromkeys(("etc/hosts", "etc/resolv.conf"), Kind.FILE),
 }
-_STARTSCRIPT = f"{FOLDER}/startscript"
-_COMMON = {
-    f"{FOLDER}/env/90-environment.sh": "#!/bin/sh\n# Custom environment shell code should follow\n",
-    f"{FOLDER}/env/99-base.sh": _LIBRARIES,
-    f"{FOLDER}/env/99-runtimevars.sh": _PATHS,
-    _STARTSCRIPT: "#!/bin/sh\n",
-}
+#: A script that does nothing.
+_EMPTY = "#!/bin/sh\n"
 _COMMON_LINKS = {
     "singularity": f"{FOLDER}/runscript",
     "environment": f"{FOLDER}/env/90-environment.sh",
@@ -146,7 +118,7 @@ class Metadata:
             "environment": {f"/{self._place}": self.environment},
             "labels": self.labels,
             "runscript": self.runscript,
-            "startscript": _COMMON[_STARTSCRIPT],
+            "startscript": _EMPTY,
         }
         return {"data": {"attributes": attributes}, "type": "container"}
 
@@ -180,7 +152,13 @@ def common_files(time: int) -> list[tuple[Member, bytes]]:
         (Member(name, Kind.SYMLINK, 0o777, mtime=time, target=target), b"")
         for name, target in _COMMON_LINKS.items()
     ]
-    return [*((member, b"") for member in members), *_files(_COMMON, time), *links]
+    texts = {
+        f"{FOLDER}/env/90-environment.sh": f"{_EMPTY}# Custom environment shell code should follow\n",
+        f"{FOLDER}/env/99-base.sh": script(__file__, "host_libraries.sh"),
+        f"{FOLDER}/env/99-runtimevars.sh": script(__file__, "user_paths.sh"),
+        f"{FOLDER}/startscript": _EMPTY,
+    }
+    return [*((member, b"") for member in members), *_files(texts, time), *links]
 
 
 def guard_files(time: int) -> list[tuple[Member, bytes]]:
@@ -189,7 +167,8 @@ def guard_files(time: int) -> list[tuple[Member, bytes]]:
     Args:
         time: of the file, in seconds since 1970.
     """
-    return _files({GUARD: _GUARD}, time)
+    guard = script(__file__, "overlay_guard.sh", script=_ENVIRONMENTS[0], message=NOT_MOUNTED)
+    return _files({GUARD: guard}, time)
 
 
 def _files(texts: Mapping[str, str], time: int) -> list[tuple[Member, bytes]]:

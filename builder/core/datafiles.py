@@ -1,0 +1,45 @@
+"""Files beside the modules: scripts in other languages, and tables of text for people in YAML.
+
+They are read when they are needed: most commands run no script and explain no error.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+
+def read_beside(module: str, name: str) -> str:
+    """Return the text of a file in the folder of a module; ``module`` is its ``__file__``."""
+    return Path(module).with_name(name).read_text("utf-8")
+
+
+def script(module: str, name: str, /, **values: str) -> str:
+    """Return a script beside a module.
+
+    Args:
+        module: ``__file__`` of the module.
+        name: of the file.
+        values: by name, what replaces ``@NAME@`` in it. In a line of its own, ``@NAME@`` stands for
+            any number of lines, each with its line break.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        return values[(found[1] or found[2]).lower()]
+
+    return re.sub(r"(?m)^@([A-Z_]+)@\n|@([A-Z_]+)@", value, read_beside(module, name))
+
+
+@functools.cache
+def table(module: str, name: str) -> Any:
+    """Return the content of a YAML file beside a module; ``module`` is its ``__file__``."""
+    import yaml
+
+    return yaml.safe_load(read_beside(module, name))
+
+
+def search(patterns: str, text: str, flags: int = 0) -> re.Match[str] | None:
+    """Find the first of some patterns in a text; a table has one pattern in each line."""
+    return re.search("|".join(patterns.splitlines()), text, flags)
