@@ -37,7 +37,8 @@ def table(module: str, name: str) -> Any:
     """Return the content of a YAML file beside a module; ``module`` is its ``__file__``."""
     import yaml
 
-    return yaml.safe_load(read_beside(module, name))
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: seven times as fast
+    return yaml.load(read_beside(module, name), loader)  # noqa: S506 both loaders are safe
 
 
 def search(patterns: str, text: str, flags: int = 0) -> re.Match[str] | None:

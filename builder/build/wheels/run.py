@@ -15,6 +15,7 @@ from builder.build.run.base import Mount, Runner, RunOptions
 from builder.build.run.process import Completed
 from builder.build.run.task import TaskLog, run_in_folder
 from builder.build.wheels import driver
+from builder.core.datafiles import search, table
 from builder.core.errors import WheelError
 from builder.core.model import Fetched, Image, SifImage
 from builder.core.progress import QUIET, Reporter
@@ -35,57 +36,12 @@ MAX_REQUIREMENTS = 1 << 20
 _UV = "/run/builder-uv"
 _FOLDERS = ("out", "home", "tmp", "wheels", "cache")
 
-#: Debian packages that a build lacks, and what its log says then.
-_LACKING = {
-    "gcc g++ libc6-dev": r"(?:command|compiler|executable) '?[\w./+-]*(?:gcc|g\+\+|cc|c\+\+)'? failed: "
-    r"(?:No such file|None)|(?:gcc|g\+\+|cc|c\+\+)'?: (?:command )?not found|Unable to find a compiler|"
-    r"CMAKE_C(?:XX)?_COMPILER (?:could be found|not set)|Unknown compiler\(s\): \[\['c|need a C compiler|"
-    r"linux/input\.h|[Nn]o such file or directory: '(?:[\w-]*(?:gcc|g\+\+)|cpp)'",
-    "libopenblas-dev": r"Could NOT find BLAS|library with BLAS API not found",
-    "make": r"CMAKE_MAKE_PROGRAM is not set",
-    "gcc libc6-dev libmpich-dev": r"Cannot compile MPI programs|fatal error: mpi\.h",
-    "pkg-config": r"Pkg-config for machine .* not found",
-    "default-libmysqlclient-dev gcc libc6-dev": r"pkg-config --exists mysqlclient",
-    "libpq-dev gcc libc6-dev": r"pg_config executable not found",
-    "cargo": r"can't find Rust compiler|the Rust package manager, is not installed|Rust not found",
-    "gfortran": r"Unknown compiler\(s\): \[\['gfortran|CMAKE_Fortran_COMPILER (?:could be found|not set)",
-    "python3-dev": r"fatal error: Python\.h",
-}
 #: Programs that are in Debian packages of the same name, where a log says that they are missing.
 _PROGRAMS = re.compile(
     r"(?:command '|directory: '|ould not find |(?<![\w./'-]))"
     r"(make|cmake|git|pkg-config|swig|cargo|gfortran|bison|flex|patch)"
     r"(?:' failed: No such file|'$|: (?:command )?not found| executable| for clone)",
     re.MULTILINE,
-)
-#: What a log says, and what to write then: {0} is what the log names, {known} the recipe's base_packages;
-#: `...` goes below the package's name.
-_HINTS = (
-    (
-        r"Temporary failure in name resolution|Name or service not known|Could not resolve host|"
-        r"Network is unreachable|getaddrinfo failed|Failed to establish a new connection",
-        "the build wants the network: list what it downloads in `needs: [NAME]`, or allow "
-        "it: `network: true`",
-    ),
-    (
-        r"fatal error: (\S+\.h(?:pp)?): No such file|Dependency (?:lookup for )?(\S+) (?:with|not found)",
-        "{0} is missing: name the Debian package that has it: `base_packages: [{known}NAME-dev]`",
-    ),
-    (
-        r"Multiple top-level (?:packages|modules) discovered in a flat-layout",
-        "setuptools cannot tell what to install; let the image copy the code: "
-        "builder init --name copied --from requirements.txt && builder build copied",
-    ),
-    (
-        r"unable to detect version for",
-        'no tag of git is found: `env: {{SETUPTOOLS_SCM_PRETEND_VERSION: "1.0"}}`',
-    ),
-    (
-        r"ModuleNotFoundError: No module named '(\w+)",
-        "the build needs {0} and does not declare it: `needs: [{0}]`; if it has to be the image's own: "
-        "`no_isolation: true`",
-    ),
-    ("", "read the log; settings of the build: `env: {{NAME: VALUE}}, needs: [NAME]`"),
 )
 
 
@@ -239,12 +195,14 @@ def _hint(text: str, job: WheelJob) -> str:
     """Return the line to write after a failed build, from its log."""
     known = job.settings.base_packages
     place = f"pip: {{build: {{{job.package}: {{\\1}}}}}}"
-    found = " ".join(packages for packages, pattern in _LACKING.items() if re.search(pattern, text))
+    known_logs = table(__file__, "hints.yaml")
+    lacking = known_logs["lacking"].items()
+    found = " ".join(packages for packages, patterns in lacking if search(patterns, text))
     names = dict.fromkeys([*known, *found.split(), *_PROGRAMS.findall(text)])
     if len(names) > len(known):
         hint = f"the build lacks OS packages: `base_packages: [{', '.join(names)}]`"
     else:
-        matches = ((re.search(pattern, text), hint) for pattern, hint in _HINTS)
+        matches = ((search(row["pattern"], text), row["hint"]) for row in known_logs["reasons"])
         match, hint = next((match, hint) for match, hint in matches if match)
         named = filter(None, match.groups())
         hint = hint.format(*named, known="".join(f"{name}, " for name in known))

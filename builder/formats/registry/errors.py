@@ -7,10 +7,11 @@ import ssl
 
 import httpx
 
+from builder.core.datafiles import table
 from builder.core.errors import RegistryError
 from builder.formats.net.http import causes
 
-from .answer import REDIRECTS, Answer
+from .answer import Answer
 from .credentials import Credentials
 from .tls import is_loopback
 
@@ -22,37 +23,10 @@ class ArtifactRefused(RegistryError):
     """The registry accepts container images only, no other artifacts."""
 
 
-_NOT_FOUND = "correct the repository and the tag; in some registries the project must exist first"
-_REFUSED = (
-    "the registry is read-only, or does not allow this: publish to another one, or ask its owner"
-)
-_BLOB_GONE = "the registry deleted a blob in the meantime (garbage collection?): publish again"
-_DAMAGED = "the blob was damaged on its way: publish again"
 _CERTIFICATE = (
     "name the authority's certificate in SSL_CERT_FILE, or in certs.d (docs/registries.md)"
 )
 _PLAIN_HTTP = "a registry that uses plain http must be on this machine (docs/registries.md)"
-_HINTS: dict[str | int, str] = {
-    "UNSUPPORTED": _REFUSED,
-    "NAME_INVALID": "the registry does not allow this repository name: some require PROJECT/NAME, "
-    "others a single word",
-    "NAME_UNKNOWN": _NOT_FOUND,
-    "MANIFEST_UNKNOWN": _NOT_FOUND,
-    "MANIFEST_BLOB_UNKNOWN": _BLOB_GONE,
-    "BLOB_UNKNOWN": _BLOB_GONE,
-    "DIGEST_INVALID": _DAMAGED,
-    "SIZE_INVALID": _DAMAGED,
-    404: _NOT_FOUND,
-    405: _REFUSED,
-    5: "this is a fault of the registry: try again later",
-    429: "too many requests: wait, or log in for a higher limit",
-    **dict.fromkeys(
-        REDIRECTS, "this address is not the registry itself: use the address that it redirects to"
-    ),
-}
-"""By error code, status, and hundreds of the status, in this order. Statuses 401, 403 and 413 are
-handled apart.
-"""
 
 
 def refusal_hint(answer: Answer, host: str, used: Credentials) -> str:
@@ -72,9 +46,10 @@ def refusal_hint(answer: Answer, host: str, used: Credentials) -> str:
         )
     if status in (401, 403) or {"UNAUTHORIZED", "DENIED"} & set(codes):
         return credentials_hint(host, used)
-    known = [_HINTS[key] for key in (*codes, status, status // 100) if key in _HINTS]
+    hints: dict[str | int, str] = table(__file__, "hints.yaml")
+    known = [hints[key] for key in (*codes, status, status // 100) if key in hints]
     if codes:
-        known.append(_REFUSED)
+        known.append(hints["UNSUPPORTED"])
     return known[0] if known else "is this the address of a registry?"
 
 
