@@ -18,6 +18,7 @@ from .channels import SolverChannel, gateway
 from .config.recipe import Recipe
 from .indexes import Indexes
 from .inputs import virtual_packages
+from .names import known_names
 from .request import SolveRequest
 
 #: In rattler's reason: name and version of a package that no channel has in this version.
@@ -40,29 +41,6 @@ _NO_WHEEL = re.compile(
 _CONTRADICTION = re.compile(r"you require (\S+ and \S+), we can conclude that your requirements")
 _REPOSITORY = re.compile(r"`(\S+ @ git\+\S+?)`")
 _TORCH = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
-#: What people write (names of modules, and of the other index) -> names on conda-forge.
-_CONDA_NAMES = {
-    "torch": "pytorch",
-    "sklearn": "scikit-learn",
-    "skimage": "scikit-image",
-    "cv2": "opencv",
-    "opencv-python": "opencv",
-    "pil": "pillow",
-    "yaml": "pyyaml",
-}
-#: The same with names on PyPI.
-PIP_NAMES = {
-    "pytorch": "torch",
-    "sklearn": "scikit-learn",
-    "skimage": "scikit-image",
-    "cv2": "opencv-python-headless",
-    "pil": "pillow",
-    "yaml": "pyyaml",
-    "tensorflow-gpu": "tensorflow",
-    "bs4": "beautifulsoup4",
-    "dateutil": "python-dateutil",
-    "dotenv": "python-dotenv",
-}
 
 
 def conda_hint(reason: str, request: SolveRequest, channels: Sequence[SolverChannel]) -> str:
@@ -133,7 +111,7 @@ def _missing_hint(name: str, wanted: str, where: str, names: set[str]) -> str:
             line = f"'- {name}={exact[1]}'"
             return f"'==' means exactly this version: write {line} for all that begin with it"
         return f"{where} has {name} in other versions only: write '- {name}' for the newest"
-    alias = _CONDA_NAMES.get(name.lower(), "")
+    alias = known_names("meant_on_conda").get(name.lower(), "")
     near = [alias] if alias in names else difflib.get_close_matches(name.lower(), names)
     if near:
         return f"is the name {name} right? {where} has {' and '.join(near)}"
@@ -199,10 +177,10 @@ def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: R
 
 def _name_hints(text: str, recipe: Recipe) -> Iterator[str]:
     """Yield hints for names that no index has, or that stand for another package."""
-    missing = _NOT_FOUND.findall(text)
+    missing, meant = _NOT_FOUND.findall(text), known_names("meant_on_pypi")
     for name in dict.fromkeys([*missing, *_UNUSABLE.findall(text)]):
-        if name in PIP_NAMES:
-            yield f"is the name {name} right? did you mean {PIP_NAMES[name]}?"
+        if name in meant:
+            yield f"is the name {name} right? did you mean {meant[name]}?"
         elif folder := _folder_of(name, recipe.root):
             yield (
                 f"the project has a folder of this name: printf '%s\\n' ./{folder} . >> requirements.txt && "

@@ -10,9 +10,11 @@ import json
 import logging
 import time
 from collections.abc import Mapping
+from typing import Literal
 
 from packaging.utils import canonicalize_name
 
+from builder.core.datafiles import table
 from builder.core.settings import Settings
 from builder.core.store.folders import CacheFolders
 from builder.core.store.records import read_record, write_record
@@ -24,46 +26,22 @@ MAPPING_URL = (
     "https://raw.githubusercontent.com/regro/cf-graph-countyfair/master"
     "/mappings/pypi/grayskull_pypi_mapping.json"
 )
-#: conda name -> PyPI name, where the two are different names and not only spelled differently.
-BUILTIN: Mapping[str, str] = {
-    "antlr-python-runtime": "antlr4-python3-runtime",
-    "brotli-python": "brotli",
-    "cupy-core": "cupy",
-    "dask-core": "dask",
-    "matplotlib-base": "matplotlib",
-    "msgpack-python": "msgpack",
-    "opencv": "opencv-python",
-    "py-opencv": "opencv-python",
-    "py-xgboost": "xgboost",
-    "pyarrow-core": "pyarrow",
-    "pyqt": "pyqt5",
-    "pytables": "tables",
-    "python-annoy": "annoy",
-    "python-blosc": "blosc",
-    "python-build": "build",
-    "python-duckdb": "duckdb",
-    "python-flatbuffers": "flatbuffers",
-    "python-graphviz": "graphviz",
-    "python-kaleido": "kaleido",
-    "python-lmdb": "lmdb",
-    "python-tzdata": "tzdata",
-    "python-wget": "wget",
-    "python-xxhash": "xxhash",
-    "pytorch": "torch",
-    "pytorch-cpu": "torch",
-    "pytorch-gpu": "torch",
-    "pytorch_geometric": "torch-geometric",
-    "seaborn-base": "seaborn",
-    "tensorflow-base": "tensorflow",
-    "uvicorn-standard": "uvicorn",
-}
 
 _MAX_AGE_S = 2 * 24 * 3600
 
 
-def pypi_name(conda_name: str, mapping: Mapping[str, str] = BUILTIN) -> str:
+def known_names(
+    what: Literal["conda_to_pypi", "meant_on_conda", "meant_on_pypi"],
+) -> Mapping[str, str]:
+    """Return a table of names.yaml."""
+    names: Mapping[str, str] = table(__file__, "names.yaml")[what]
+    return names
+
+
+def pypi_name(conda_name: str, mapping: Mapping[str, str] | None = None) -> str:
     """Return the PyPI name of a conda package, normalised as in PEP 503."""
-    return canonicalize_name(mapping.get(conda_name) or BUILTIN.get(conda_name) or conda_name)
+    known = (mapping or {}).get(conda_name) or known_names("conda_to_pypi").get(conda_name)
+    return canonicalize_name(known or conda_name)
 
 
 def conda_mapping(settings: Settings) -> Mapping[str, str]:
@@ -71,7 +49,7 @@ def conda_mapping(settings: Settings) -> Mapping[str, str]:
 
     Returns:
         The downloaded mapping (cached for two days), an older one if it cannot be downloaded now,
-        or :data:`BUILTIN` if it never was.
+        or that of names.yaml if it never was.
     """
     path = CacheFolders(settings.cache).names / "conda-to-pypi.json"
     stored = read_record(path)
@@ -82,7 +60,7 @@ def conda_mapping(settings: Settings) -> Mapping[str, str]:
             stored = {"downloaded": time.time(), "mapping": mapping}
             write_record(path, stored)
     if stored is None:
-        return BUILTIN
+        return known_names("conda_to_pypi")
     names: Mapping[str, str] = stored["mapping"]
     return names
 

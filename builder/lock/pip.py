@@ -38,7 +38,7 @@ from builder.core.store.leftovers import temporary_folder
 from .config.fields import line
 from .config.safetoml import loads
 from .indexes import Indexes, check_kind, find_indexes
-from .names import BUILTIN, conda_mapping, pypi_name
+from .names import conda_mapping, pypi_name
 from .request import SolveRequest, WheelBuilder
 from .sourcesolve import SourceSolver, write_stub
 from .uv import run_uv
@@ -164,7 +164,7 @@ def _provided(conda: Sequence[LockedPackage], settings: Settings) -> dict[str, s
     """
     python_packages = [package for package in conda if "python" in package.dependencies]
     is_plain = {package.name for package in python_packages} <= {"pip", "setuptools", "wheel"}
-    mapping = BUILTIN if is_plain else conda_mapping(settings)
+    mapping = None if is_plain else conda_mapping(settings)
     provided: dict[str, str] = {}
     for package in python_packages:
         name = pypi_name(package.name, mapping)

@@ -8,18 +8,10 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
+from builder.core.datafiles import read_beside
 from builder.formats.trees.ignore import IGNORE_FILE, Ignore, plain_path
 from builder.lock.config.recipe import Recipe
 
-#: Files that usually hold passwords, tokens or private keys, as gitignore patterns.
-_SECRETS = """
-.env .env.* !.env.example !.env.sample !.env.template
-.netrc _netrc .pypirc .git-credentials .dockercfg .htpasswd .pgpass
-.docker/config.json .aws/credentials registry.profile
-id_rsa id_dsa id_ecdsa id_ed25519 *.p12 *.pfx *.jks *.kdbx
-credentials credentials.json application_default_credentials.json
-secrets.yml secrets.yaml secrets.json secrets.toml
-"""
 #: Files that hold certificates or private keys; only the content tells.
 _KEYS = (".pem", ".key")
 _PRIVATE_KEY = b"PRIVATE KEY-----"
@@ -77,7 +69,7 @@ def secret_note(recipe: Recipe, secrets: Sequence[Path]) -> str:
 
 @cache
 def _secrets() -> GitIgnoreSpec:
-    return GitIgnoreSpec.from_lines(_SECRETS.split())
+    return GitIgnoreSpec.from_lines(read_beside(__file__, "secrets.txt").splitlines())
 
 
 def _is_secret(path: Path) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from builder.lock.hints import PIP_NAMES
+from builder.lock.names import known_names
 
 #: Files that are read, and bytes of each.
 _MOST_FILES = 1000
@@ -20,7 +20,7 @@ def imported_packages(root: Path, code: list[str]) -> list[str]:
     """Return the names on PyPI of the packages that code imports.
 
     Nothing is run: the files are parsed. Most packages have the name of their module;
-    :data:`PIP_NAMES` has others. Files that are no Python of this version are skipped.
+    names.yaml has others. Files that are no Python of this version are skipped.
 
     Args:
         root: the project folder.
@@ -30,7 +30,8 @@ def imported_packages(root: Path, code: list[str]) -> list[str]:
     files = islice(_files(root, code), _MOST_FILES)
     names = {name for path in files for name in imported_modules(path)}
     foreign = names - own - sys.stdlib_module_names
-    return sorted({PIP_NAMES.get(name.lower(), name) for name in foreign})
+    meant = known_names("meant_on_pypi")
+    return sorted({meant.get(name.lower(), name) for name in foreign})
 
 
 def _files(root: Path, code: list[str]) -> Iterator[Path]:

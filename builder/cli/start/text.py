@@ -7,20 +7,10 @@ from typing import Any
 
 import yaml
 
+from builder.core.datafiles import table
 from builder.lock.config.recipe import FORMAT_VERSION
 
 from .draft import Draft
-
-_COMMENTS = {
-    "site": "the machine that runs the image; builder sites lists more",
-    "lock": "used as it is; remove this line to let builder lock",
-    "python": "the Python of the base; without this line: of a conda channel",
-    "pip": "if a package index does not answer: the indexes of pip's own configuration",
-    "files": "the project's own code",
-    "cmd": "what builder run runs",
-    "debian": "made by mmdebstrap from the packages of Debian's mirror",
-    "imported": "the packages and their versions; after a change of this file: builder lock",
-}
 
 
 def recipe_text(draft: Draft) -> str:
@@ -41,13 +31,14 @@ def _examples(draft: Draft) -> Iterator[str]:
 def _lines(draft: Draft) -> Iterator[str]:
     yield f"# Target {draft.name}. All keys with their values: builder targets {draft.name}"
     yield f"version: {FORMAT_VERSION}  # of the recipe's format"
+    comments = table(__file__, "comments.yaml")
     for key, value in draft.data().items():
         topic = key
         if key == "base" and value.startswith("debian:"):
             topic = "debian"
         if key == "lock" and not value.endswith((".yml", ".yaml")):
             topic = "imported"
-        comment = f"  # {_COMMENTS[topic]}" if topic in _COMMENTS else ""
+        comment = f"  # {comments[topic]}" if topic in comments else ""
         if key == "files":
             yield f"{key}:{comment}"
             yield from (f"  - {yaml_line(item)}" for item in value)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from builder.core.datafiles import table
 from builder.core.redact import without_userinfo
 
 from .apt import host_id, host_sources
@@ -21,38 +22,12 @@ from .mirrors import moved
 class _DebianArchive:
     """One archive: a folder with ``dists/`` and ``pool/``."""
 
-    addresses: tuple[str, ...]
+    addresses: list[str]
     """Public addresses; a lock has the first one."""
-    suites: tuple[str, ...]
+    suites: list[str]
     """What follows the code name in the names of its suites."""
     snapshot: str = ""
     """The archive as it was at ``{time}``."""
-
-
-def _both(*names: str) -> tuple[str, ...]:
-    """Return the addresses of names without and with TLS."""
-    return tuple(f"{scheme}://{name}" for name in names for scheme in ("http", "https"))
-
-
-_SUITES = ("", "-updates", "-backports")
-_OLD = "https://snapshot.debian.org/archive"
-_OLD_UBUNTU = "https://snapshot.ubuntu.com/ubuntu/{time}"
-#: By ID of os-release(5).
-_ARCHIVES = {
-    "debian": (
-        _DebianArchive(_both("deb.debian.org/debian"), _SUITES, _OLD + "/debian/{time}"),
-        _DebianArchive(
-            _both("deb.debian.org/debian-security", "security.debian.org/debian-security"),
-            ("-security", "/updates"),
-            _OLD + "/debian-security/{time}",
-        ),
-    ),
-    "ubuntu": (
-        _DebianArchive(_both("archive.ubuntu.com/ubuntu"), _SUITES, _OLD_UBUNTU),
-        _DebianArchive(_both("security.ubuntu.com/ubuntu"), ("-security",), _OLD_UBUNTU),
-        _DebianArchive(("http://ports.ubuntu.com/ubuntu-ports",), (*_SUITES, "-security")),
-    ),
-}
 
 
 def host_mirrors(
@@ -68,7 +43,7 @@ def host_mirrors(
         return ()
     pairs = []
     sources = list(host_sources(folder))
-    for archive in _ARCHIVES.get(system, ()):
+    for archive in _archives().get(system, ()):
         wanted = {suite + suffix for suffix in archive.suites}
         found = [s for s in sources if wanted & set(s.get("Suites", "").split())]
         uris = [uri.rstrip("/") for source in found for uri in source.get("URIs", "").split()]
@@ -103,5 +78,13 @@ def snapshot(url: str, time: int) -> str | None:
     return moved(url, pairs)
 
 
+def _archives() -> dict[str, list[_DebianArchive]]:
+    """Return the public archives by ID of os-release(5)."""
+    rows = table(__file__, "debarchives.yaml")
+    return {
+        system: [_DebianArchive(**row) for row in archives] for system, archives in rows.items()
+    }
+
+
 def _all() -> list[_DebianArchive]:
-    return [archive for archives in _ARCHIVES.values() for archive in archives]
+    return [archive for archives in _archives().values() for archive in archives]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
+from builder.core.datafiles import table
 from builder.core.errors import ConfigError
 
 from .fields import Model
@@ -18,19 +19,6 @@ from .yamlfile import YamlFile
 
 #: Fields of the models that are not keys of a file.
 _NOT_KEYS = ("source", "root")
-#: Keys that people know from conda, Docker and Compose -> what to write in a recipe.
-_FOREIGN_KEYS = {
-    "image": "base: docker://HOST/REPOSITORY:TAG",
-    "from": "base: docker://HOST/REPOSITORY:TAG",
-    "dependencies": "environment: environment.yml, which lists the packages",
-    "packages": "environment: environment.yml, which lists them; base_packages: [NAME] are those of apt",
-    "apt": "base_packages: [NAME], for a base of Debian or Ubuntu",
-    "command": 'cmd: [python, "train.py"]',
-    "copy": "files: [{source: train.py, target: /app/train.py}]",
-    "volumes": "site: {runtime: {binds: [SOURCE:TARGET]}}, or --bind on the command line",
-    "tags": "registry: {tags: [latest]}",
-    "run": "steps: [{run: COMMAND}], which runs in the image while it is built",
-}
 #: The types of YAML's values, for people.
 _TYPE_NAMES = {
     type(None): "empty",
@@ -122,8 +110,9 @@ def _unknown_key(keys: _Keys, model: _Model) -> tuple[str, str]:
     near = difflib.get_close_matches(name, known, n=1)
     if near:
         return f"unknown key; did you mean {near[0]}?", f"write {near[0]}:"
-    if len(keys) == 1 and name.lower() in _FOREIGN_KEYS:
-        return "unknown key", f"write {_FOREIGN_KEYS[name.lower()]}"
+    foreign = table(__file__, "foreign_keys.yaml")
+    if len(keys) == 1 and name.lower() in foreign:
+        return "unknown key", f"write {foreign[name.lower()]}"
     return f"unknown key; known keys: {', '.join(known)}", _USE_KNOWN
 
 

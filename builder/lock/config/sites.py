@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from builder.core.datafiles import table
 from builder.core.errors import ConfigError
 from builder.formats.trees.inside import own_path
 
@@ -28,14 +29,6 @@ SITE_KEYS = ("base", "platform", "gpu", "virtual_packages", "format", "sif", "en
 #: Keys below ``site`` that a file does not inherit: who compared the file itself, and with what.
 OWN_KEYS = ("checked", "sources")
 Origin = Literal["package", "project"]
-#: Systems that were switched off, the day, and what to use instead.
-RETIRED = {
-    "alliance-beluga": ("2026-06-20", "alliance-rorqual"),
-    "alliance-cedar": ("2025-09-12", "alliance-fir"),
-    "alliance-graham": ("2025-09-01", "alliance-nibi"),
-    "archer2-cpu": ("2026-11-21", "cirrus"),
-    "archer2-gpu": ("2026-11-21", "isambard-ai"),
-}
 
 PACKAGE_FOLDER = Path(__file__).with_name("sitefiles")
 #: The hint for a name that :func:`is_site_name` refuses.
@@ -116,9 +109,9 @@ def unknown_site(name: str, root: Path | None, where: str = "") -> ConfigError:
     """Return the error for a site that does not exist; ``where`` is the line that names it."""
     known = list(site_files(root))
     at = f"{where}: site: " if where else ""
-    if name in RETIRED:
-        day, successor = RETIRED[name]
-        return ConfigError(f"{at}{name} was switched off on {day}", f"write site: {successor}")
+    if retired := table(__file__, "retired.yaml").get(name):
+        message = f"{at}{name} was switched off on {retired['day']}"
+        return ConfigError(message, f"write site: {retired['successor']}")
     family = [one for one in known if len(name) > 2 and one.startswith(name)]  # alps, chameleon
     near = f"did you mean {', '.join(family)}?" if family else near_hint(name, known)
     advice = "builder sites lists the sites; builder sites new adds one"

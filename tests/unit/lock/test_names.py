@@ -10,7 +10,7 @@ import pytest
 
 from builder.core.settings import Settings
 from builder.core.store.records import read_record, write_record
-from builder.lock.names import BUILTIN, MAPPING_URL, conda_mapping, pypi_name
+from builder.lock.names import MAPPING_URL, conda_mapping, known_names, pypi_name
 
 ANSWER = {"a": {"conda_name": "conda-a", "pypi_name": "pypi-a"}}
 
@@ -64,6 +64,6 @@ def test_mapping_is_cached(settings, downloads):
 def test_mapping_is_not_available(settings, downloads, answer):
     """Without an answer an older mapping serves, or the built-in table."""
     downloads += [answer, answer]
-    assert conda_mapping(settings) == BUILTIN
+    assert conda_mapping(settings) == known_names("conda_to_pypi")
     write_record(settings.cache / "names" / "conda-to-pypi.json", {"downloaded": 0, "mapping": {"x": "y"}})
     assert conda_mapping(settings) == {"x": "y"}
