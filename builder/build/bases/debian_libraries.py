@@ -11,7 +11,8 @@ apt accepts the names before that, and so does Ubuntu's, because the new package
 from __future__ import annotations
 
 import re
-from pathlib import Path
+
+from builder.core.datafiles import read_beside
 
 #: What Debian does not have: CUDA, ROCm, Intel's compilers, frameworks; and ``libz-1a2b3c4d.so.1``, a name
 #: that auditwheel makes.
@@ -24,7 +25,7 @@ _SONAME = re.compile(r"(lib.+)\.so\.([\d.]+)")
 
 def debian_package(library: str) -> str:
     """Return the name of the package that has a library; empty if it is not known."""
-    for line in Path(__file__).with_suffix(".txt").read_text().splitlines():
+    for line in read_beside(__file__, "debian_libraries.txt").splitlines():
         package, *libraries = line.split()
         if library in libraries:
             return package

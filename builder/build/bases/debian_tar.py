@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import tarfile
 from collections.abc import Iterator
 from typing import IO
 
 from builder.core import tarheaders as tar
+from builder.core.datafiles import read_beside
 from builder.core.errors import ImageError
 from builder.formats.trees.reader import TarReader
 
@@ -15,17 +17,6 @@ from builder.formats.trees.reader import TarReader
 _SETTINGS = re.compile(
     r"etc/apt/(sources\.list|sources\.list\.d/.+|apt\.conf\.d/99mmdebstrap|auth\.conf|auth\.conf\.d/.+)"
     r"|etc/dpkg/dpkg\.cfg\.d/99mmdebstrap"
-)
-_DROPPED = re.compile(
-    r"dev/.+"
-    r"|etc/(passwd|group|shadow|gshadow|subuid|subgid)-|etc/\.pwd\.lock"
-    r"|var/cache/(apt|ldconfig)/.+|var/cache/debconf/.+-old"
-    r"|var/lib/apt/lists/.+|var/lib/(dpkg|apt|systemd|ucf)/[^/]+-old"
-    r"|var/lib/dpkg/(lock|lock-frontend|triggers/Lock)"
-    r"|var/lib/systemd/(catalog|random-seed)(/.+)?|var/lib/dbus/machine-id"
-    r"|(tmp|var/tmp|run)/(?!lock$).+|root/\..*history"
-    r"|usr/share/doc/[^/]+/(?!copyright$).+"
-    r"|usr/share/(man|info|groff|lintian|linda)/.+|usr/share/locale/(?!locale\.alias$).+"
 )
 #: Files in it are left out, the folders stay: programs expect them.
 _LOG = re.compile(r"var/log/.+")
@@ -91,6 +82,12 @@ def _is_dropped(name: str, member: tar.TarHeader) -> bool:
     return bool(_SETTINGS.fullmatch(name)) or is_left_out(name, is_folder=is_folder)
 
 
+@functools.cache
+def _dropped() -> re.Pattern[str]:
+    """Return the pattern of what varies from run to run, or is for people: debian_dropped.txt."""
+    return re.compile("|".join(read_beside(__file__, "debian_dropped.txt").splitlines()))
+
+
 def is_left_out(name: str, *, is_folder: bool) -> bool:
     """Return whether a path of apt and dpkg differs from run to run, or is of no use in an image.
 
@@ -99,7 +96,7 @@ def is_left_out(name: str, *, is_folder: bool) -> bool:
         is_folder: folders of logs stay, because programs expect them.
     """
     is_log = bool(_LOG.fullmatch(name)) and not is_folder
-    return is_log or bool(_DROPPED.fullmatch(name))
+    return is_log or bool(_dropped().fullmatch(name))
 
 
 def _header(name: str, member: tar.TarHeader, epoch: int) -> tarfile.TarInfo:

@@ -16,19 +16,13 @@ import zipfile
 from pathlib import Path
 
 from builder import bench
+from builder.core.datafiles import script
 
 #: The package's name in the zip.
 PACKAGE = "bench"
 #: Files of other kinds, such as compiled modules or an editor's backups, are left out.
 SUFFIXES = frozenset({".py"})
 
-_MAIN = f"""\
-import sys
-
-from {PACKAGE}.main import main
-
-sys.exit(main())
-"""
 _UNIX = 3
 #: The earliest time that a zip can hold.
 _TIME = (1980, 1, 1, 0, 0, 0)
@@ -45,7 +39,7 @@ def pack(package: Path) -> bytes:
 
     The bytes depend on the content of its files only, not on their times, modes or order.
     """
-    members = {"__main__.py": _MAIN.encode()}
+    members = {"__main__.py": script(__file__, "smoke_main.txt", package=PACKAGE).encode()}
     for path in package.rglob("*"):
         if path.suffix in SUFFIXES and path.is_file():
             members[f"{PACKAGE}/{path.relative_to(package).as_posix()}"] = path.read_bytes()

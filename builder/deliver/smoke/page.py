@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from itertools import pairwise
 
 from jinja2 import Environment, StrictUndefined, Template
 
 from builder.bench.report import format_value
+from builder.core.datafiles import read_beside
 
 from .changes import Change, ReportComparison, compare
 from .reports import StoredReport, completed_runs
@@ -124,8 +124,7 @@ def _template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.globals |= {"figures": figures_of, "state_text": state_text}
-    text = resources.files("builder.deliver.smoke").joinpath("report.html.j2").read_text("utf-8")
-    return environment.from_string(text)
+    return environment.from_string(read_beside(__file__, "report.html.j2"))
 
 
 def view(name: str, stored: Sequence[StoredReport], problems: Sequence[str]) -> TargetView:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from importlib import resources
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from builder.core.datafiles import table
 
 from .limits import Limits
 from .values import number
@@ -146,5 +146,4 @@ def _fits(device: Device, facts: Mapping[str, Any]) -> bool:
 @functools.cache
 def references() -> References:
     """Return the reference figures that are part of builder."""
-    text = resources.files("builder.deliver.smoke").joinpath("reference.yml").read_text("utf-8")
-    return References.model_validate(yaml.safe_load(text))
+    return References.model_validate(table(__file__, "reference.yml"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from builder.build.run import failures
 from builder.build.run.failures import hint_for, namespace_hint
+from builder.core.datafiles import table
 
 RLIMIT = "Error: runc: error during container init: error setting rlimit type 7: operation not permitted"
 
@@ -61,3 +63,9 @@ def test_namespaces(
     assert hint in namespace_hint()
     assert hint in hint_for("userns", "new namespaces: Operation not permitted")
     assert hint in hint_for("apptainer", "FATAL: Failed to create user namespace: not allowed")
+
+
+def test_facts() -> None:
+    """The hints name facts about this host that are known."""
+    named = re.findall(r"\{(\w+)\}", str(table(failures.__file__, "hints.yaml")))
+    assert set(named) == failures._FACTS.keys()
