@@ -34,9 +34,21 @@ Launcher = Literal["srun", "torchrun", "mpi"]
 
 #: Host variables that pass into a clean environment by default. Each entry is the beginning of a name.
 _PASS_ENV = (
-    *("SLURM_", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
-    *("NCCL_", "RCCL_", "FI_", "HSA_", "MIOPEN_", "MPICH_", "PMI_", "PMI2_", "PMIX_"),
-    *("MLFLOW_", "AWS_"),
+    "SLURM_",
+    "CUDA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "NCCL_",
+    "RCCL_",
+    "FI_",
+    "HSA_",
+    "MIOPEN_",
+    "MPICH_",
+    "PMI_",
+    "PMI2_",
+    "PMIX_",
+    "MLFLOW_",
+    "AWS_",
 )
 
 #: Keys of a runtime that become options on its command line.
