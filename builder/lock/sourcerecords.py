@@ -116,7 +116,7 @@ def _problem(source: LockedSource) -> str:
         urlsplit(source.url)
     except ValueError:
         return "url is not valid"
-    if source.subdirectory and not is_inside(source.subdirectory):
+    if source.subdirectory and not stays_inside(source.subdirectory):
         return "subdirectory leads out of the source"
     if not TEXT.fullmatch(source.build + source.describe or "none"):
         return "build or describe has a blank or a control character"
@@ -134,15 +134,15 @@ def _checks(source: LockedSource) -> Iterator[tuple[bool, str]]:
             is_git = GIT_HASH.fullmatch(source.commit) and GIT_HASH.fullmatch(tree)
             yield not is_git, "commit or tree is not a hash of git"
         case "local":
-            yield not is_inside(url), "url is not a path inside the project"
+            yield not stays_inside(url), "url is not a path inside the project"
             yield not SHA256.fullmatch(tree), "tree is not 64 hex digits"
         case _:
-            is_known = url.startswith(_WEB) or ("://" not in url and is_inside(url))
+            is_known = url.startswith(_WEB) or ("://" not in url and stays_inside(url))
             yield not is_known, "url is neither on the web nor a path inside the project"
             yield not SHA256.fullmatch(source.sha256), "sha256 is not 64 hex digits"
 
 
-def is_inside(path: str) -> bool:
+def stays_inside(path: str) -> bool:
     """Return whether a path with ``/`` is relative and stays in its folder."""
     leads_out = "\\" in path or ".." in PurePosixPath(path).parts
     return not leads_out and not path.startswith(("/", "~", "-"))

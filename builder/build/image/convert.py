@@ -22,7 +22,7 @@ SQUASHFS_SUFFIXES = (".sqsh", ".squashfs")
 _NAMES = "write it as FILE.sif, oci:DIR:TAG, docker-archive:FILE or docker://host/repository:tag"
 
 
-def split_image(reference: str) -> tuple[str, str]:
+def split_kind(reference: str) -> tuple[str, str]:
     """Return the kind of an image's name, and the rest; ``.sif`` and ``.sqsh`` need no kind.
 
     Raises:
@@ -53,7 +53,7 @@ def open_image(
         UsageError: the name is of none of these kinds.
         ImageError, RegistryError: there is no such image, or it is damaged.
     """
-    kind, rest = split_image(reference)
+    kind, rest = split_kind(reference)
     if kind == "sif":
         return open_sif(Path(rest), work.store, architecture)
     if kind == "squashfs":
@@ -107,7 +107,7 @@ def convert_image(
         ImageError, RegistryError: there is no such image, or it is damaged.
         SpaceError: the disk is full.
     """
-    kind, rest = split_image(dest)
+    kind, rest = split_kind(dest)
     if kind not in ("sif", "squashfs"):
         hint = "for OCI images: skopeo copy SOURCE DEST; or builder build --to docker-archive:FILE"
         raise UsageError(f"convert writes SIFs and plain squashfs images, not {dest}", hint)
