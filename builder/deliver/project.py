@@ -35,7 +35,6 @@ from builder.formats.oci.layout import (
     list_tags,
     prune_layout,
     read_layout,
-    tag_annotations,
     write_if_changed,
     write_layout,
 )
@@ -47,7 +46,7 @@ from builder.lock.file import earlier_lock, read_lock
 from builder.lock.groups import chosen_groups
 from builder.lock.inputs import stale_reasons
 
-from .site.pulled import forget_pull
+from .pulled import forget_pull, recorded_pull
 
 if TYPE_CHECKING:
     from .smoke.options import SlurmOptions, SmokeOptions
@@ -55,10 +54,6 @@ if TYPE_CHECKING:
     from .smoke.suggested import SmokePlan
 
 log = logging.getLogger(__name__)
-
-#: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build
-#: replaces the tag and with it the annotation.
-PULLED_FROM = "org.builder.pulled-from"
 
 
 @dataclass(frozen=True)
@@ -321,13 +316,14 @@ class Project:
         """Return the target's image in ``dist/``, pulled or built last; None if there is none.
 
         Raises:
-            ImageError: ``dist/`` is damaged.
+            ImageError: ``dist/`` or the record of a pull is damaged.
         """
         has_layout = (self.layout / "index.json").exists()
         digest = list_tags(self.layout).get(recipe.name) if has_layout else None
         if digest is None:
             return None
-        pulled_from = tag_annotations(self.layout, recipe.name).get(PULLED_FROM, "")
+        pull = recorded_pull(self.layout, recipe.name)
+        pulled_from = pull.reference if pull and pull.image == digest else ""
         return StoredImage(read_layout(self.layout, digest, recipe.architecture), pulled_from)
 
     @property

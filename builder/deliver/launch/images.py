@@ -15,8 +15,8 @@ from builder.core.model import Image, SifImage
 from builder.core.store.files import sha256_file
 from builder.deliver.project import Project, StoredImage
 from builder.deliver.publishing.pull import pinned_reference
+from builder.deliver.pulled import Pull, recorded_pull
 from builder.deliver.site.images import image_reference, site_sif
-from builder.deliver.site.pulled import EnginePull, recorded_pull
 from builder.deliver.site.request import JobRequest
 from builder.deliver.site.shell import from_user
 from builder.formats.oci.reference import is_digest
@@ -65,7 +65,7 @@ class TargetImages:
         runtime = self.recipe.site.runtime
         if runtime.kind == "userns":
             return ""
-        pulled = self._recorded_pull() if runtime.is_engine else None
+        pulled = self._engine_pull() if runtime.is_engine else None
         return pulled.image if pulled else image_reference(self.recipe)
 
     def to_run(self, *, may_build: bool = True) -> tuple[str, str]:
@@ -97,7 +97,7 @@ class TargetImages:
             return name, str(name)
         if shutil.which(runtime.command) is None:  # running it is an error that names the program
             return self.to_print(), ""
-        if pulled := self._recorded_pull():
+        if pulled := self._engine_pull():
             origin = f"pulled into {pulled.engine}: {pulled.image}"
             return self._migrated(pulled.image_id) or pulled.image, origin
         if stored := self._current(may_build=may_build):
@@ -196,8 +196,10 @@ class TargetImages:
 
     # in engines -----------------------------------------------------------------------------------
 
-    def _recorded_pull(self) -> EnginePull | None:
-        return recorded_pull(self.project.layout, self.recipe.name)
+    def _engine_pull(self) -> Pull | None:
+        """Return the last pull, if it was into an engine."""
+        pull = recorded_pull(self.project.layout, self.recipe.name)
+        return pull if pull and pull.engine else None
 
     def _origin(self, stored: StoredImage) -> str:
         """Return the source of an image in ``dist/``, with the command that replaces it."""
@@ -225,7 +227,7 @@ class TargetImages:
 
     def _engine_in_job(self, request: JobRequest, *, submit: bool) -> JobRequest:
         project, verifies = self.project, has_policy(self.recipe.root)
-        if not request.image and (pulled := self._recorded_pull()):
+        if not request.image and (pulled := self._engine_pull()):
             if verifies:
                 pinned_reference(self.recipe, project.work, image=pulled.image)
             project.work.reporter.note(f"the job runs {pulled.image}, pulled into {pulled.engine}")

@@ -19,7 +19,7 @@ from builder.core.progress import working
 from builder.core.settings import Settings
 from builder.core.store.files import space_errors, write_atomic
 from builder.core.workspace import Workspace
-from builder.deliver.site.pulled import EnginePull, record_pull
+from builder.deliver.pulled import Pull, record_pull
 from builder.formats.oci.manifest import parse_manifest
 from builder.lock.config.policy import has_policy
 
@@ -123,7 +123,7 @@ def pull_into(
         if not engine.has(name, image_id, described.digest):
             raise _other_image(engine, origin, name, image_id, described.digest)
     if record is not None:
-        record_pull(record, wanted.name, EnginePull(engine.name, where, image, image_id))
+        record_pull(record, wanted.name, Pull(where, image, engine.name, image_id))
     return Pulled(wanted.name, where, described.digest, not is_current, f"{engine.name}:{name}")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -20,11 +20,10 @@ from builder.core.model import Descriptor, Image, SifImage
 from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.deliver.project import PULLED_FROM
+from builder.deliver.pulled import Pull, record_pull
 from builder.deliver.site.images import image_reference
-from builder.deliver.site.pulled import forget_pull
 from builder.formats.oci.config import host_architecture
-from builder.formats.oci.layout import list_tags, read_layout, tag_annotations, write_layout
+from builder.formats.oci.layout import list_tags, read_layout, write_layout
 from builder.formats.oci.manifest import through_indexes
 from builder.formats.oci.reference import Reference, is_digest, is_tag
 from builder.formats.registry.oras import sif_layer
@@ -103,14 +102,11 @@ def pull(
         return Pulled(recipe.name, where, layer.digest, changed, str(output))
     with working(work.reporter, f"verifying {recipe.name} in {output}"):
         is_here = _in_layout(output, recipe.name, described.digest, work.store)
-    is_recorded = is_here and tag_annotations(output, recipe.name).get(PULLED_FROM) == where
-    if not is_recorded or not if_changed:
+    if not is_here or not if_changed:
         image = origin.image(described.digest, recipe.architecture)
-        descriptor = replace(image.manifest_descriptor, annotations={PULLED_FROM: where})
         with working(work.reporter, f"writing {recipe.name} into {output}"):
-            marked = replace(image, manifest_descriptor=descriptor)
-            write_layout(marked, output, recipe.name, work.store)
-    forget_pull(output, recipe.name)
+            write_layout(image, output, recipe.name, work.store)
+    record_pull(output, recipe.name, Pull(where, described.digest))
     return Pulled(recipe.name, where, described.digest, not is_here, f"oci:{output}:{recipe.name}")
 
 

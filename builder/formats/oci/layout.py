@@ -301,18 +301,6 @@ def list_tags(folder: Path) -> dict[str, str]:
     return {tag: digest for tag, digest in tagged if tag is not None}
 
 
-def tag_annotations(folder: Path, tag: str) -> dict[str, str]:
-    """Return the annotations of a tag in a layout's index; empty if there is no such layout or tag.
-
-    Raises:
-        ImageError: it is not a complete OCI layout.
-    """
-    if not (folder / "index.json").exists():
-        return {}
-    entries = [entry for entry in read_index(folder)["manifests"] if tag_of(entry) == tag]
-    return dict(entries[0].get("annotations") or {}) if entries else {}
-
-
 def read_layout(
     folder: Path, tag_or_digest: str | None = None, architecture: str | None = None
 ) -> Image:

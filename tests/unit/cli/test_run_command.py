@@ -14,7 +14,7 @@ from builder.build.run.base import DEFAULT_OPTIONS, Mount, RunOptions
 from builder.build.run.process import Completed
 from builder.core.model import Image, SifImage
 from builder.deliver.launch import here
-from builder.deliver.site.pulled import EnginePull, record_pull, recorded_pull
+from builder.deliver.pulled import Pull, record_pull, recorded_pull
 from builder.formats.oci.layout import list_tags
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit
@@ -166,7 +166,7 @@ def test_pulled_into_engine(
     do: Cli, copy: TinyProject, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What an engine has pulled is what it runs, and what jobs name, until the next build."""
-    pulled = EnginePull("podman-hpc", "h.example/me/tiny:latest", f"h.example/me/tiny@{OTHER}", "sha256:cafe")
+    pulled = Pull("h.example/me/tiny:latest", f"h.example/me/tiny@{OTHER}", "podman-hpc", "sha256:cafe")
     dist, mounted = copy.root / "dist", at_site(copy, "podman-hpc")
     migrated: set[str] = set()
     monkeypatch.setattr("builder.deliver.launch.images.migrated_ids", lambda program: migrated)
@@ -187,8 +187,9 @@ def test_pulled_into_engine(
     record_pull(dist, "tiny", pulled)
     do("publish", "tiny", "--to", f"oci:{copy.root}/published", "--no-tags")
     tags = list_tags(dist)
-    do("pull", "tiny", "--from", f"oci:{copy.root}/published", "--tag", tags["tiny"])
-    assert recorded_pull(dist, "tiny") is None, "a pull into dist/"
+    there = f"oci:{copy.root}/published"
+    do("pull", "tiny", "--from", there, "--tag", tags["tiny"])
+    assert recorded_pull(dist, "tiny") == Pull(f"{there}@{tags['tiny']}", tags["tiny"]), "a pull into dist/"
     (dist / "tiny.pulled.json").write_text("{}")
     broken = do("run", "tiny", "--", "true")
     assert broken.code == 8 and f"rm {dist.resolve()}/tiny.pulled.json" in broken.err

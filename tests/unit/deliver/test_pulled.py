@@ -1,4 +1,4 @@
-"""The record of a pull into an engine."""
+"""The record of a pull: into an engine, or into ``dist/``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from builder.core.errors import BuilderError, ImageError
-from builder.deliver.site.pulled import EnginePull, forget_pull, record_pull, recorded_pull
+from builder.deliver.pulled import Pull, forget_pull, record_pull, recorded_pull
 
 OPTION = json.dumps(
     {"engine": "docker", "reference": "h/a:1", "image": "--volume=/:/", "image_id": "sha256:2"}
@@ -18,8 +18,8 @@ OPTION = json.dumps(
 def test_record(tmp_path: Path) -> None:
     """The last pull of each target is known until it is forgotten."""
     folder = tmp_path / "dist"
-    first = EnginePull("podman", "h/a:latest", "h/a@sha256:1", "sha256:2")
-    second = EnginePull("docker", "h/a:26.11", "h/a@sha256:3", "sha256:4")
+    first = Pull("h/a:latest", "h/a@sha256:1", "podman", "sha256:2")
+    second = Pull("oci:/a b:26.11", "sha256:3")
     assert recorded_pull(folder, "a") is None
     record_pull(folder, "a", first)
     record_pull(folder, "a", second)
@@ -35,9 +35,7 @@ def test_no_folder(tmp_path: Path) -> None:
     with pytest.raises(BuilderError, match=f"cannot write to {tmp_path}/file/dist"):
         forget_pull(tmp_path / "file" / "dist", "a")
     with pytest.raises(BuilderError, match=f"cannot write to {tmp_path}/file/dist"):
-        record_pull(
-            tmp_path / "file" / "dist", "a", EnginePull("docker", "h/a:b", "h/a@sha256:1", "sha256:2")
-        )
+        record_pull(tmp_path / "file" / "dist", "a", Pull("h/a:b", "sha256:1"))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"engine": "docker"}', OPTION])

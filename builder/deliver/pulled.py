@@ -1,7 +1,8 @@
-"""The record of ``builder pull --load ENGINE``: the image of a target in a container engine.
+"""The record of a pull: which image of a target is the newest, if it was not built here.
 
-``builder run`` and ``builder job`` use that image, by its digest, without asking a registry. The
-record is in ``dist/``; a later build or pull into ``dist/`` removes it.
+``builder pull`` writes it into ``dist/``, for an image that it put there or that a container engine
+pulled. ``builder run`` and ``builder job`` use that image, by its digest, without asking a
+registry. The next pull replaces the record, and the next build removes it.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ def _form(pattern: str) -> StringConstraints:
 
 
 @dataclass(frozen=True, slots=True)
-class EnginePull:
-    """An image that a container engine has pulled into its own storage."""
+class Pull:
+    """An image that was pulled."""
 
-    engine: Annotated[str, _form("[a-z][a-z-]*")]
-    """``docker``, ``podman`` or ``podman-hpc``."""
-    reference: Annotated[str, _form("[A-Za-z0-9_][A-Za-z0-9_.:/@-]*")]
-    """The user's: ``HOST/REPOSITORY:TAG``."""
-    image: Annotated[str, _form("[A-Za-z0-9_][A-Za-z0-9_.:/-]*@sha256:[0-9a-f]+")]
-    """``HOST/REPOSITORY@sha256:...``: the manifest."""
-    image_id: Annotated[str, _form("sha256:[0-9a-f]+")]
-    """Digest of the image's config, by which podman's storage knows it."""
+    reference: str
+    """Where it came from: ``HOST/REPOSITORY:TAG`` or ``oci:DIR:TAG``."""
+    image: Annotated[str, _form("([A-Za-z0-9_][A-Za-z0-9_.:/-]*@)?sha256:[0-9a-f]+")]
+    """In an engine ``HOST/REPOSITORY@sha256:...``, in ``dist/`` the digest: of the manifest."""
+    engine: Annotated[str, _form("([a-z][a-z-]*)?")] = ""
+    """``docker``, ``podman`` or ``podman-hpc``, whose storage has it; empty: it is in ``dist/``."""
+    image_id: Annotated[str, _form("(sha256:[0-9a-f]+)?")] = ""
+    """Digest of the image's config, by which podman's storage knows it; empty in ``dist/``."""
 
 
-def record_pull(folder: Path, target: str, pull: EnginePull) -> None:
+def record_pull(folder: Path, target: str, pull: Pull) -> None:
     """Record a pull.
 
     Args:
@@ -49,18 +50,18 @@ def record_pull(folder: Path, target: str, pull: EnginePull) -> None:
         SpaceError: the disk is full.
         BuilderError: the folder cannot be written to.
     """
-    write_atomic(_file(folder, target), json.dumps(asdict(pull), indent=2).encode())
+    write_atomic(_file(folder, target), json.dumps(asdict(pull), indent=2).encode(), durable=True)
 
 
-def recorded_pull(folder: Path, target: str) -> EnginePull | None:
-    """Return the last pull into an engine, if nothing was built or pulled into ``dist/`` after it.
+def recorded_pull(folder: Path, target: str) -> Pull | None:
+    """Return the last pull of a target, if nothing was built after it.
 
     Raises:
         ImageError: the record is damaged.
     """
     path = _file(folder, target)
     try:
-        return TypeAdapter(EnginePull).validate_json(path.read_bytes(), strict=True)
+        return TypeAdapter(Pull).validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as e:
