@@ -17,7 +17,7 @@ from builder.formats.registry.errors import ArtifactRefused
 from builder.formats.registry.referrers import CREATED, Artifact, AttachedFile
 from builder.lock.config.recipe import Recipe
 
-from .destination import PublishedContent
+from .destination import PublishDestination
 from .release import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
 from .reuse import layer_artifacts
 from .sbom import image_sbom
@@ -28,7 +28,7 @@ _BUILDER_ID = "urn:builder:local"
 
 
 def attach_all(
-    destination: PublishedContent,
+    destination: PublishDestination,
     release: Release,
     project: Project,
     *,

@@ -1,7 +1,8 @@
 """Destinations of published images: a repository of a registry, or an OCI layout on disk.
 
-A destination has content (images by digest, what is attached to them) and tags. Functions that
-publish take one of the two, so the types show which of them can move a tag.
+A destination has content (images by digest, what is attached to them) and tags. Both kinds have the
+same methods, so what publishes, pulls, promotes and verifies takes either; only a registry holds
+signatures.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from builder.core.errors import ImageError, UsageError
 from builder.core.model import Descriptor, Image, Layer
@@ -56,61 +56,6 @@ from builder.lock.config.recipe import Recipe
 _HOST = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+|\[[0-9a-fA-F:]+\])(:\d+)?/?|[\w-]+:\d{4,5}/?")
 
 
-class PublishedContent(Protocol):
-    """Images by digest, and what is attached to them."""
-
-    @property
-    def name(self) -> str:
-        """``host/repository`` or ``oci:DIR``."""
-
-    def push(self, image: Image) -> PushReport:
-        """Add everything except the tags: afterwards the image can be pulled by its digest."""
-
-    def read_back(self, image: Image, blobs: Sequence[Descriptor]) -> None:
-        """Read the manifest and some blobs of a pushed image, every byte; nothing is stored.
-
-        Raises:
-            RegistryError, ImageError, HashMismatch: one of them is not what its digest says.
-        """
-
-    def attach(self, subject: Descriptor, artifact: Artifact) -> str:
-        """Attach files to an image that was pushed; return the artifact's digest.
-
-        Raises:
-            ArtifactRefused: the registry accepts container images only.
-        """
-
-    def attached_to(self, image: str, artifact_type: str | None = None) -> list[Attached]:
-        """Return what is attached to an image by its digest, the newest last."""
-
-    def missing(self, blobs: Sequence[Descriptor]) -> list[Descriptor]:
-        """Return those of the blobs that are not there."""
-
-
-class PublishedTags(Protocol):
-    """Tags, and the manifests that they name."""
-
-    @property
-    def name(self) -> str:
-        """``host/repository`` or ``oci:DIR``."""
-
-    def resolve(self, ref: str) -> Descriptor | None:
-        """Return the manifest or index of a tag or digest; None if there is none."""
-
-    def manifest(self, descriptor: Descriptor) -> bytes:
-        """Return a manifest or index, verified."""
-
-    def move_tag(self, tag: str, image: Image, expected: str | None) -> TagMove:
-        """Point a tag at an image that was pushed, unless the tag is not as expected.
-
-        Args:
-            tag: the tag.
-            image: the image.
-            expected: the digest that the tag must name before; None: the tag must not exist;
-                ``ANY``: it is moved in any case.
-        """
-
-
 @dataclass(frozen=True)
 class RegistryDestination:
     """A repository of a registry."""
@@ -138,7 +83,7 @@ class RegistryDestination:
         self.client.expect_push(self.repository)
 
     def resolve(self, ref: str) -> Descriptor | None:
-        """Ask the registry for a tag or digest."""
+        """Return the manifest or index that the registry has for a tag or digest; None: none."""
         return self.client.manifests.head(self.repository, ref)
 
     def manifest(self, descriptor: Descriptor) -> bytes:
@@ -165,17 +110,24 @@ class RegistryDestination:
         return pull_sif(self.client, self.repository, layer, output, self.store, self.reporter)
 
     def push(self, image: Image) -> PushReport:
-        """Send the blobs that are missing in the registry, then the manifest."""
+        """Send the blobs that are missing in the registry, then the manifest, and no tag.
+
+        Afterwards the image can be pulled by its digest.
+        """
         return push_image(
             image, self.client, self.repository, known=self.known, reporter=self.reporter
         )
 
     def attach(self, subject: Descriptor, artifact: Artifact) -> str:
-        """Attach files to an image of the repository."""
+        """Attach files to an image that was pushed; return the artifact's digest.
+
+        Raises:
+            ArtifactRefused: the registry accepts container images only.
+        """
         return attach(self.client, self.repository, subject, artifact)
 
     def attached_to(self, image: str, artifact_type: str | None = None) -> list[Attached]:
-        """Ask the registry for what is attached to an image."""
+        """Ask the registry for what is attached to an image by its digest, the newest last."""
         return read_attached(self.client, self.repository, image, artifact_type)
 
     def artifact(self, digest: str) -> Attached:
@@ -183,12 +135,16 @@ class RegistryDestination:
         return read_artifact(self.client, self.repository, digest)
 
     def missing(self, blobs: Sequence[Descriptor]) -> list[Descriptor]:
-        """Ask the registry for each blob."""
+        """Ask the registry for each blob; return those that it does not have."""
         found = in_parallel(partial(self.client.blobs.has, self.repository), blobs, CHECKS)
         return [blob for blob, is_there in found if not is_there]
 
     def read_back(self, image: Image, blobs: Sequence[Descriptor]) -> None:
-        """Download the manifest and the blobs again."""
+        """Download the manifest and some blobs of a pushed image, every byte; store nothing.
+
+        Raises:
+            RegistryError, HashMismatch: one of them is not what its digest says.
+        """
         task = f"reading back {self.name}"
         stop = threading.Event()
 
@@ -212,7 +168,14 @@ class RegistryDestination:
             in_parallel(check, sorted(blobs, key=lambda blob: -blob.size), TRANSFERS, stop)
 
     def move_tag(self, tag: str, image: Image, expected: str | None = ANY) -> TagMove:
-        """Point a tag at the image, and ask the registry what it names then."""
+        """Point a tag at an image that was pushed, unless the tag is not as expected.
+
+        Args:
+            tag: the tag.
+            image: the image.
+            expected: the digest that the tag must name before; None: the tag must not exist;
+                ``ANY``: it is moved in any case.
+        """
         media_type = image.manifest_descriptor.media_type
         return self.client.manifests.move_tag(
             self.repository, tag, image.manifest, media_type, expected=expected
@@ -295,11 +258,11 @@ class LayoutDestination:
         return read_attached_in_layout(self.folder, image, artifact_type)
 
     def missing(self, blobs: Sequence[Descriptor]) -> list[Descriptor]:
-        """Look for the files of the blobs."""
+        """Return the blobs whose files are missing or have another size."""
         return [blob for blob in blobs if not self._has(blob)]
 
     def read_back(self, image: Image, blobs: Sequence[Descriptor]) -> None:
-        """Read the files again."""
+        """Read the manifest and the files again. Raises ImageError: one is damaged."""
         read_blob(self.folder, image.manifest_descriptor)
         task = f"reading back {self.name}"
 

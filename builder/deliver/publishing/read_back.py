@@ -22,7 +22,7 @@ from builder.core.store.records import read_record, write_record
 from builder.formats.oci.image import image_blobs
 from builder.formats.registry.push import PushReport
 
-from .destination import PublishedContent
+from .destination import PublishDestination
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ def _short_hash(text: str) -> str:
 
 
 def push_and_read_back(
-    destination: PublishedContent, image: Image, cache: Path
+    destination: PublishDestination, image: Image, cache: Path
 ) -> tuple[PushReport, Verified]:
     """Push an image, and read back the blobs that the push sent.
 

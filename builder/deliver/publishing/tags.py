@@ -32,7 +32,7 @@ from builder.formats.registry.referrers import CREATED
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.yamlfile import place_of
 
-from .destination import PublishedTags
+from .destination import PublishDestination
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ def check_tag(tag: str, recipe: Recipe, option: str | None) -> None:
 
 
 def check_tags(
-    destination: PublishedTags,
+    destination: PublishDestination,
     plan: TagPlan,
     image: Image,
     *,
@@ -169,7 +169,7 @@ def check_tags(
 
 
 def _check_move(
-    destination: PublishedTags,
+    destination: PublishDestination,
     plan: TagPlan,
     tag: str,
     named: Descriptor,
@@ -201,7 +201,7 @@ def _check_move(
         )
 
 
-def _created_there(destination: PublishedTags, named: Descriptor) -> datetime.datetime | None:
+def _created_there(destination: PublishDestination, named: Descriptor) -> datetime.datetime | None:
     """Return the creation time of a published image; None if it is unknown, or in the future."""
     try:
         theirs = _created(destination.manifest(named))
@@ -225,7 +225,7 @@ def _created(manifest: bytes) -> datetime.datetime | None:
 
 
 def move_tags(
-    destination: PublishedTags,
+    destination: PublishDestination,
     plan: TagPlan,
     image: Image,
     before: TagDigests,
@@ -271,7 +271,7 @@ def move_tags(
 
 
 def move_all(
-    destination: PublishedTags, tags: Sequence[str], image: Image, named: TagDigests
+    destination: PublishDestination, tags: Sequence[str], image: Image, named: TagDigests
 ) -> list[str]:
     """Point tags at an image that was pushed, one after the other, and look at all of them again.
 
@@ -307,7 +307,7 @@ def move_all(
 
 
 def _lost(
-    destination: PublishedTags,
+    destination: PublishDestination,
     tag: str,
     now: str | None,
     image: Image,

@@ -11,7 +11,7 @@ from builder.core.errors import ImageError
 from builder.core.model import OCI_INDEX, Descriptor, Image
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
-from builder.deliver.publishing.destination import LayoutDestination, PublishedTags, RegistryDestination
+from builder.deliver.publishing.destination import LayoutDestination, PublishDestination, RegistryDestination
 from builder.formats.oci.documents import MAX_DOCUMENT
 from builder.formats.registry.client import RegistryClient
 from tests.support.images import make_layer, make_test_image
@@ -26,7 +26,7 @@ def settings(folder: Path, **more: Any) -> Settings:
     return Settings(cache=folder / "cache", tmpdir=folder / "cache/tmp", jobs=2, **more)
 
 
-def digest_of(place: PublishedTags, tag: str) -> str | None:
+def digest_of(place: PublishDestination, tag: str) -> str | None:
     found = place.resolve(tag)
     return found.digest if found else None
 
