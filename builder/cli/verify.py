@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,15 +38,14 @@ def verify(context: Context, image: str | None, keys: tuple[Path, ...], rebuild:
     IMAGE is TARGET, TARGET:TAG, HOST/REPOSITORY:TAG or HOST/REPOSITORY@DIGEST. Exit with 15 if
     anything is missing or wrong.
     """
-    from builder.deliver.publishing.destination import open_destination
     from builder.deliver.publishing.published import read_published
-    from builder.deliver.publishing.pull import split_image
+    from builder.deliver.publishing.pull import open_reference
     from builder.deliver.publishing.verify import Subject
     from builder.deliver.publishing.verify import verify as verify_image
 
-    trust, (where, ref) = _trust(context, keys), split_image(_reference(context, image))
+    trust, reference = _trust(context, keys), _reference(context, image)
     work = Workspace.of(context.settings, context.output)
-    with closing(open_destination(where, work, option="IMAGE")) as place:
+    with open_reference(reference, work, "IMAGE") as (place, ref):
         found = read_published(place, ref)
         subject = Subject.of(place, ref, found)
         done = verify_image(subject, trust)

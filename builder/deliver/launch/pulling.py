@@ -13,7 +13,7 @@ from builder.core.workspace import Workspace
 from builder.deliver.project import Project
 from builder.deliver.publishing.destination import destination_text, open_destination
 from builder.deliver.publishing.engines import EngineName, PullEngine, pull_into
-from builder.deliver.publishing.pull import AnyImage, Pulled, pull, pull_reference, split_image
+from builder.deliver.publishing.pull import AnyImage, Pulled, open_reference, pull, pull_reference
 from builder.deliver.site.images import site_sif
 from builder.lock.config.recipe import Recipe
 
@@ -75,8 +75,7 @@ def pull_named(
     if load is None:
         pulled = pull_reference(reference, work, root)
         return Pulled(reference, pulled.reference, pulled.digest, pulled.changed, "cache")
-    where, tag = split_image(reference)
-    with closing(open_destination(where, work)) as published:
+    with open_reference(reference, work) as (published, tag):
         wanted = AnyImage(reference, root=root)
         return pull_into(PullEngine(load, work), wanted, published, tag)
 

@@ -23,7 +23,7 @@ from builder.lock.config.recipe import Recipe
 
 from .destination import PublishDestination
 from .keys import SigningKey
-from .published import described_image
+from .published import read_published
 from .pull import reference_of, resolve_published
 from .release import RELEASE, SMOKE_REPORT, ReleaseRecord, attached_releases
 from .seal import Seal, Signer
@@ -146,10 +146,9 @@ def _find_image(recipe: Recipe, place: PublishDestination, ref: str) -> Image:
         ImageError: parts of it are gone.
         RegistryError, VerifyError: see :func:`builder.deliver.publishing.pull.resolve_published`.
     """
-    described, _ = resolve_published(recipe, place, ref)
-    where = reference_of(place, described.digest)
-    image = described_image(place.manifest(described), described, place.config, where)
+    image = read_published(place, ref, recipe)
     if missing := place.missing(image_blobs(image)):
+        where = reference_of(place, image.digest)
         hint = "publish it again from its lock, or name another image"
         raise ImageError(f"{where} is not whole: {len(missing)} blobs are gone", hint)
     return image

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +17,11 @@ from builder.deliver.project import Project
 from builder.formats.layers.grouping import BYTECODE_TITLE, content_of
 from builder.formats.oci.manifest import parse_manifest, read_image
 from builder.formats.registry.oras import TITLE, sif_layer
+from builder.lock.config.recipe import Recipe
 from builder.lock.file import parse_lock
 
-from .destination import PublishDestination, destination_text, open_destination
-from .pull import AnyImage, find_attached, is_reference, resolve_published, split_image
+from .destination import PublishDestination, destination_text
+from .pull import AnyImage, find_attached, is_reference, open_reference, resolve_published
 from .release import LOCK
 
 #: ``TARGET:TAG`` and ``TARGET@DIGEST``.
@@ -85,19 +85,24 @@ def open_published(reference: str, work: Workspace) -> PublishedImage:
     Raises:
         RegistryError, ImageError: there is no such image, or it is damaged.
     """
-    where, tag = split_image(reference)
-    with closing(open_destination(where, work)) as origin:
+    with open_reference(reference, work) as (origin, tag):
         image = read_published(origin, tag)
         return PublishedImage(f"{origin.name}@{image.digest}", image, work)
 
 
-def read_published(origin: PublishDestination, tag: str) -> Image:
+def read_published(origin: PublishDestination, tag: str, recipe: Recipe | None = None) -> Image:
     """Return the image or SIF of a tag or digest, without its layers' files.
 
+    Args:
+        origin: where it was published.
+        tag: a tag or digest.
+        recipe: the target; None: any image, which no policy refuses.
+
     Raises:
-        RegistryError, ImageError: there is no such image, or it is damaged.
+        RegistryError, ImageError, VerifyError: see
+            :func:`builder.deliver.publishing.pull.resolve_published`.
     """
-    described, _ = resolve_published(AnyImage(origin.name), origin, tag)
+    described, _ = resolve_published(recipe or AnyImage(origin.name), origin, tag)
     return described_image(origin.manifest(described), described, origin.config, origin.name)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import re
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -128,34 +129,43 @@ def is_reference(text: str) -> bool:
     return text.startswith("oci:") or bool(slash and re.search(r"\A[^.]+[.:]|\Alocalhost\Z", host))
 
 
-def split_image(text: str) -> tuple[str, str]:
-    """Return destination and tag (or digest) of ``HOST/REPOSITORY[:TAG]`` or ``oci:DIR[:TAG]``.
+@contextmanager
+def open_reference(
+    text: str, work: Workspace, option: str = "--to"
+) -> Iterator[tuple[PublishDestination, str]]:
+    """Yield the destination of an image's name, and its tag or digest; close it afterwards.
+
+    Args:
+        text: ``HOST/REPOSITORY[:TAG]``, with a digest instead of the tag, or ``oci:DIR[:TAG]``.
+        work: the cache.
+        option: see :func:`builder.deliver.publishing.destination.open_destination`.
 
     Raises:
-        RegistryError: it is not a reference.
+        RegistryError: it is not a reference; see ``open_destination``.
     """
     if text.startswith("oci:"):
         path, tag = path_and_tag(text.removeprefix("oci:"), Path())
-        return f"oci:{path}", tag or "latest"
-    parsed = Reference.parse(text)
-    return parsed.name, parsed.ref
+        where = f"oci:{path}"
+    else:
+        parsed = Reference.parse(text)
+        where, tag = parsed.name, parsed.ref
+    with closing(open_destination(where, work, option=option)) as place:
+        yield place, tag or "latest"
 
 
 def pull_reference(text: str, work: Workspace, root: Path | None = None) -> PulledReference:
     """Download an image or a SIF into the cache, as far as it is not there.
 
     Args:
-        text: ``HOST/REPOSITORY[:TAG]``, with a digest instead of the tag, or ``oci:DIR[:TAG]``.
+        text: see :func:`open_reference`.
         root: the project whose policy must accept the image; None: no policy.
 
     Raises:
         RegistryError: there is no such tag, or the registry refuses.
         ImageError: it is damaged, or for another processor.
     """
-    where, tag = split_image(text)
     wanted = AnyImage(text, root=root)
-    origin = open_destination(where, work)
-    with closing(origin):
+    with open_reference(text, work) as (origin, tag):
         described, layer = resolve_published(wanted, origin, tag)
         reference = reference_of(origin, tag)
         if layer is None:
@@ -172,14 +182,13 @@ def find_attached(text: str, artifact_type: str, work: Workspace) -> list[Attach
     """Return the artifacts of a type that are attached to an image, the newest last.
 
     Args:
-        text: see :func:`split_image`.
+        text: see :func:`open_reference`.
         artifact_type: such as :data:`builder.deliver.publishing.release.SMOKE_REPORT`.
 
     Raises:
         RegistryError, ImageError: there is no such image, or what is attached is damaged.
     """
-    where, tag = split_image(text)
-    with closing(open_destination(where, work)) as origin:
+    with open_reference(text, work) as (origin, tag):
         described, _ = find_published(AnyImage(text), origin, tag)
         return origin.attached_to(described.digest, artifact_type)
 
@@ -197,11 +206,9 @@ def pinned_reference(recipe: Recipe, work: Workspace, *, image: str = "") -> str
         RegistryError: there is no such tag, or the registry does not answer.
         ImageError: it is not what the target runs.
     """
-    where, tag = split_image(image or image_reference(recipe))
-    if is_digest(tag) and not has_policy(recipe.root):
+    if is_digest(image.partition("@")[2]) and not has_policy(recipe.root):
         return image
-    origin = open_destination(where, work, option="--image")
-    with closing(origin):
+    with open_reference(image or image_reference(recipe), work, "--image") as (origin, tag):
         described, _ = resolve_published(recipe, origin, tag)
         return reference_of(origin, described.digest)
 

@@ -26,7 +26,6 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -44,9 +43,9 @@ from builder.formats.oci.shapes import BlobShape
 from builder.formats.registry.referrers import Artifact, AttachedFile
 from builder.lock.config.recipe import Recipe
 
-from .destination import RegistryDestination, open_destination
+from .destination import RegistryDestination
 from .published import read_published
-from .pull import is_reference, split_image
+from .pull import is_reference, open_reference
 from .release import COMPILER, LAYERS, Digest
 from .tags import TagPlan
 from .verify import Subject, Trust, read_document, verify
@@ -215,8 +214,7 @@ def _open(name: str, trust: Trust | None, work: Workspace) -> Reuse | None:
         ImageError, VerifyError: the policy refuses it, or its record is damaged.
         RegistryError: the registry refuses, or cannot be reached.
     """
-    where, tag = split_image(name)
-    with closing(open_destination(where, work, option="--reuse")) as place:
+    with open_reference(name, work, "--reuse") as (place, tag):
         if not isinstance(place, RegistryDestination) or place.resolve(tag) is None:
             return None
         image = read_published(place, tag)
