@@ -11,7 +11,6 @@ job runs in a new folder, which is removed at the end::
 from __future__ import annotations
 
 import contextlib
-import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,12 +27,9 @@ from .job import Resources
 from .paths import host_setup
 from .render import templates
 from .request import JobRequest
-from .scheduler import cancel, submit, wait
+from .scheduler import cancel, read_result, submit, wait
 from .slurm import check_slurm_request, job_options, with_raw_options
 
-#: Seconds to wait for the result of a job that has ended, and between two looks: on a shared file
-#: system a file may appear late.
-_PATIENCE_S, _PAUSE_S = 10.0, 0.5
 #: States in which the build itself has ended: its result says how.
 _BY_ITSELF = frozenset({"COMPLETED", "FAILED", "UNKNOWN"})
 
@@ -158,7 +154,8 @@ def _outcome(
     target: str, work: Path, number: str, state: str, sleep: Callable[[float], None]
 ) -> BuildOutcome:
     """Read the files of a job that has ended."""
-    answer = _answer(work / "result.json", state, sleep)
+    found = read_result(work / "result.json", is_sure=state in _BY_ITSELF, sleep=sleep)
+    answer = found if isinstance(found, dict) else {}
     kept = work.parent / f"{target}.log"
     if answer and "error" not in answer and state in _BY_ITSELF:
         kept.unlink(missing_ok=True)
@@ -169,28 +166,11 @@ def _outcome(
         error, hint = str(answer["error"]), str(answer.get("hint", ""))
         code = int(answer.get("code", RunnerError.exit_code))
         return BuildOutcome(target, "failed", {}, error, hint, code, kept)
-    messages = [line for line in _text(kept).splitlines() if line.strip()]
-    last = messages[-1] if messages else "no output"
+    text = ""
+    with contextlib.suppress(OSError):
+        text = kept.read_text("utf-8", "replace").strip()
+    last = text.splitlines()[-1] if text else "no output"
     ended = "failed" if state in _BY_ITSELF else state.lower().replace("_", " ")
     error = f"job {number} ended as {state} and left no result: {last}"
     hint = f"its messages: {kept}; scontrol show job {number}"
     return BuildOutcome(target, ended, {}, error, hint, RunnerError.exit_code, kept)
-
-
-def _answer(path: Path, state: str, sleep: Callable[[float], None]) -> dict[str, Any]:
-    """Return the output of the build; empty if it left nothing whole."""
-    for _ in range(int(_PATIENCE_S / _PAUSE_S)):
-        with contextlib.suppress(ValueError, RecursionError):
-            answer = json.loads(_text(path))
-            return answer if isinstance(answer, dict) else {}
-        if state not in _BY_ITSELF:
-            break
-        sleep(_PAUSE_S)
-    return {}
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""

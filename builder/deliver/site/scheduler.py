@@ -1,13 +1,16 @@
-"""Slurm's commands: submits, watches and cancels jobs."""
+"""Slurm's commands: submits, watches and cancels jobs; and the results that jobs write."""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from builder.core.errors import RunnerError
 from builder.core.progress import QUIET, Reporter
@@ -23,6 +26,9 @@ ENDED = frozenset(
         *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "SPECIAL_EXIT", "TIMEOUT"),
     )
 )
+#: Looks for the result of a job that has ended, and seconds between two of them: on a shared file
+#: system a file may appear late.
+_LOOKS, _PAUSE_S = 20, 0.5
 #: scontrol fails for a moment while the controller restarts; this many failures in a row are an
 #: error.
 _FAILURES = 5
@@ -108,6 +114,22 @@ def _described(state: str, reason: str) -> str:
 def cancel(number: str) -> None:
     """Cancel a job with scancel. Errors are ignored: the job may have ended."""
     subprocess.run(["scancel", number], capture_output=True, check=False)
+
+
+def read_result(path: Path, *, is_sure: bool, sleep: Callable[[float], None] = time.sleep) -> Any:
+    """Return the JSON that a job has written; None: there is none, or it is damaged.
+
+    Args:
+        path: the file.
+        is_sure: whether the job has surely written one, which may appear late.
+        sleep: waits between two looks.
+    """
+    for _ in range(_LOOKS if is_sure else 1):
+        with suppress(OSError, ValueError, RecursionError):
+            return json.loads(path.read_text("utf-8", "replace"))
+        if is_sure:
+            sleep(_PAUSE_S)
+    return None
 
 
 def _state(shown: str) -> tuple[str, str]:

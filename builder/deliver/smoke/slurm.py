@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from builder.deliver.site.job import BatchJob
 from builder.deliver.site.job_plan import plan_job
 from builder.deliver.site.render import render
 from builder.deliver.site.request import JobRequest
-from builder.deliver.site.scheduler import cancel, submit, wait
+from builder.deliver.site.scheduler import cancel, read_result, submit, wait
 from builder.lock.config.recipe import Recipe
 
 from .evidence import hash_sif, mismatch, ran_digest
@@ -35,8 +34,6 @@ REPORT = "report.json"
 #: Seconds of a job in addition to the benchmark's limit: to start the containers, and to write the report to
 #: a shared file system.
 MARGIN_S = 300
-#: Seconds to wait for the report of a completed job: on a shared file system a file may appear late.
-_PATIENCE_S = 10.0
 
 
 def smoke_on_slurm(
@@ -226,17 +223,10 @@ def collect_report(recipe: Recipe, work: Path, number: str, state: str, output: 
 
     The output of the run, or of the whole job, is then moved to the file ``output``.
     """
-    path, waited = work / REPORT, 0.0
-    while not path.exists() and state == "COMPLETED" and waited < _PATIENCE_S:
-        time.sleep(0.5)
-        waited += 0.5
-    try:
-        text = path.read_text("utf-8", "replace")
-    except OSError:
+    report = read_result(work / REPORT, is_sure=state == "COMPLETED", sleep=time.sleep)
+    if report is None and not (work / REPORT).exists():
         return _without_report(recipe, work, number, state, output)
-    try:
-        report = json.loads(text)
-    except (ValueError, RecursionError):
+    if report is None:
         advice = "a file system may be full or failing"
         return could_not_run(recipe, "report", f"job {number} left a damaged report", advice)
     problem = benchmark_problem(report)
