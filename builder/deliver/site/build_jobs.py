@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,11 +84,7 @@ def build_script(recipe: Recipe, command: Sequence[str], request: JobRequest) ->
 
 
 def run_builds(
-    scripts: Mapping[str, str],
-    folder: Path,
-    reporter: Reporter = QUIET,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
+    scripts: Mapping[str, str], folder: Path, reporter: Reporter = QUIET
 ) -> list[BuildOutcome]:
     """Submit the builds and wait for them. On errors and Ctrl-C, all jobs are cancelled.
 
@@ -98,7 +93,6 @@ def run_builds(
         folder: a folder that the nodes see; the logs of builds that failed stay there, as
             ``TARGET.log``.
         reporter: receives progress.
-        sleep: waits between two queries of Slurm.
 
     Returns:
         The outcomes, in the order of the scripts. Targets whose job Slurm rejects have one, too.
@@ -126,7 +120,7 @@ def run_builds(
                 running.append((target, number, work))
                 reporter.note(f"job {number}: building {target}")
             for target, number, work in running:
-                outcome = _outcome(target, work, number, wait(number, reporter, sleep=sleep), sleep)
+                outcome = _outcome(target, work, number, wait(number, reporter))
                 found[target] = outcome
                 reporter.note(f"{target}: {outcome.state}")
                 reporter.advance(doing, 1)
@@ -150,11 +144,9 @@ def listed_again(outcome: BuildOutcome) -> BuildOutcome:
     return outcome
 
 
-def _outcome(
-    target: str, work: Path, number: str, state: str, sleep: Callable[[float], None]
-) -> BuildOutcome:
+def _outcome(target: str, work: Path, number: str, state: str) -> BuildOutcome:
     """Read the files of a job that has ended."""
-    found = read_result(work / "result.json", is_sure=state in _BY_ITSELF, sleep=sleep)
+    found = read_result(work / "result.json", is_sure=state in _BY_ITSELF)
     answer = found if isinstance(found, dict) else {}
     kept = work.parent / f"{target}.log"
     if answer and "error" not in answer and state in _BY_ITSELF:

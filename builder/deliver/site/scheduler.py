@@ -7,7 +7,6 @@ import logging
 import re
 import subprocess
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -69,15 +68,12 @@ def submit(script: str, *, folder: Path | None = None) -> str:
     return job_id[1]
 
 
-def wait(
-    number: str, reporter: Reporter = QUIET, *, sleep: Callable[[float], None] = time.sleep
-) -> str:
+def wait(number: str, reporter: Reporter = QUIET) -> str:
     """Wait for the end of a job.
 
     Args:
         number: the job's id.
         reporter: receives each change of the job's state.
-        sleep: waits between two queries.
 
     Returns:
         The job's final state; ``UNKNOWN`` if Slurm no longer knows the job.
@@ -101,7 +97,7 @@ def wait(
                 reporter.note(f"job {number}: {described}")
                 reporter.doing(f"job {number}", described)
             reported = state
-        sleep(POLL_S)
+        time.sleep(POLL_S)
     message = f"Slurm does not answer about job {number}: {problem}"
     raise RunnerError(message, "check the site's Slurm: sinfo")
 
@@ -116,19 +112,18 @@ def cancel(number: str) -> None:
     subprocess.run(["scancel", number], capture_output=True, check=False)
 
 
-def read_result(path: Path, *, is_sure: bool, sleep: Callable[[float], None] = time.sleep) -> Any:
+def read_result(path: Path, *, is_sure: bool) -> Any:
     """Return the JSON that a job has written; None: there is none, or it is damaged.
 
     Args:
         path: the file.
         is_sure: whether the job has surely written one, which may appear late.
-        sleep: waits between two looks.
     """
     for _ in range(_LOOKS if is_sure else 1):
         with suppress(OSError, ValueError, RecursionError):
             return json.loads(path.read_text("utf-8", "replace"))
         if is_sure:
-            sleep(_PAUSE_S)
+            time.sleep(_PAUSE_S)
     return None
 
 

@@ -223,7 +223,7 @@ def collect_report(recipe: Recipe, work: Path, number: str, state: str, output: 
 
     The output of the run, or of the whole job, is then moved to the file ``output``.
     """
-    report = read_result(work / REPORT, is_sure=state == "COMPLETED", sleep=time.sleep)
+    report = read_result(work / REPORT, is_sure=state == "COMPLETED")
     if report is None and not (work / REPORT).exists():
         return _without_report(recipe, work, number, state, output)
     if report is None:

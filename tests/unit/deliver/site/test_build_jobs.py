@@ -11,6 +11,7 @@ import pytest
 
 from builder.core.errors import RunnerError, UsageError
 from builder.core.progress import NullReporter
+from builder.deliver.site import scheduler
 from builder.deliver.site.build_jobs import BuildOutcome, build_script, run_builds
 from builder.deliver.site.request import JobRequest, SlurmRequest
 from builder.lock.config.recipe import Recipe
@@ -37,7 +38,8 @@ SCANCEL = '#!/bin/bash\necho "$@" >> "$STATE/cancelled"\n'
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which the commands find what to do, and write what they did."""
+    """The folder in which the commands find what to do, and write what they did. Nothing waits."""
+    monkeypatch.setattr(scheduler.time, "sleep", lambda seconds: None)
     folder = tmp_path / "state"
     (folder / "bin").mkdir(parents=True)
     for name, text in (("sbatch", SBATCH), ("scontrol", SCONTROL), ("scancel", SCANCEL)):
@@ -59,7 +61,7 @@ def built(target: str) -> str:
 
 
 def run(scripts: dict[str, str], folder: Path) -> list[BuildOutcome]:
-    return run_builds(scripts, folder, NullReporter(), sleep=lambda seconds: None)
+    return run_builds(scripts, folder, NullReporter())
 
 
 SITE: dict[str, Any] = {
@@ -171,7 +173,7 @@ def test_rejected(state: Path, tmp_path: Path) -> None:
     assert outcome.code == RunnerError.exit_code and outcome.log is None
 
 
-def test_interrupt(state: Path, tmp_path: Path) -> None:
+def test_interrupt(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C cancels all jobs and leaves no folder."""
     (state / "states").write_text("1 RUNNING\n")
 
@@ -179,6 +181,7 @@ def test_interrupt(state: Path, tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     scripts = {name: build(built(name)) for name in ("a", "b")}
+    monkeypatch.setattr(scheduler.time, "sleep", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        run_builds(scripts, tmp_path / "dist", NullReporter(), sleep=interrupt)
+        run(scripts, tmp_path / "dist")
     assert (state / "cancelled").read_text() == "1\n2\n" and list((tmp_path / "dist").iterdir()) == []

@@ -9,12 +9,14 @@ import pytest
 
 from builder.core.errors import RunnerError
 from builder.core.progress import NullReporter
+from builder.deliver.site import scheduler
 from builder.deliver.site.scheduler import cancel, submit, wait
 
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of stand-ins at the front of PATH."""
+    """A folder of stand-ins at the front of PATH. Nothing waits for them."""
+    monkeypatch.setattr(scheduler, "POLL_S", 0)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("FOLDER", str(tmp_path))
     return tmp_path
@@ -83,20 +85,20 @@ def test_wait(programs: Path) -> None:
     states = [pending, pending, "!busy", "JobState=RUNNING Reason=None", "JobState=COMPLETED Reason=None"]
     answers(programs, states)
     reporter = Notes()
-    assert wait("1", reporter, sleep=lambda s: None) == "COMPLETED"
+    assert wait("1", reporter) == "COMPLETED"
     assert reporter.notes == ["job 1: pending (Resources)", "job 1: running"]
 
 
 def test_wait_for_a_forgotten_job(programs: Path) -> None:
     answers(programs, ["JobState=RUNNING", "!slurm_load_jobs error: Invalid job id specified"])
-    assert wait("1", sleep=lambda s: None) == "UNKNOWN"
+    assert wait("1") == "UNKNOWN"
 
 
 def test_wait_without_answers(programs: Path) -> None:
     """Several failures in a row are an error."""
     answers(programs, ["!Unable to contact slurm controller"] * 5)
     with pytest.raises(RunnerError, match="does not answer about job 1: .*Unable to contact"):
-        wait("1", sleep=lambda s: None)
+        wait("1")
 
 
 def test_cancel(programs: Path) -> None:

@@ -203,7 +203,7 @@ def test_interrupt(fake_slurm: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 def test_no_answer(fake_slurm: Path) -> None:
     (fake_slurm / "states").write_text("silence")
     with pytest.raises(RunnerError, match="does not answer about job 4711: .*Unable to contact"):
-        wait("4711", sleep=lambda s: None)
+        wait("4711")
 
 
 def test_site_without_slurm(root: Path) -> None:
