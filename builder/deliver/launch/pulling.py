@@ -12,7 +12,7 @@ from builder.core.errors import UsageError
 from builder.core.workspace import Workspace
 from builder.deliver.project import Project
 from builder.deliver.publishing.destination import destination_text, open_destination
-from builder.deliver.publishing.engines import EngineName, PullEngine, pull_into
+from builder.deliver.publishing.engines import EngineName, pull_into
 from builder.deliver.publishing.pull import AnyImage, Pulled, open_reference, pull, pull_reference
 from builder.deliver.site.images import site_sif
 from builder.lock.config.recipe import Recipe
@@ -48,9 +48,8 @@ def pull_target(project: Project, recipe: Recipe, request: PullRequest) -> Pulle
     where = destination_text(recipe, request.origin, "--from")
     tag, if_changed, layout = request.tag, request.if_changed, project.layout
     with closing(open_destination(where, work, option="--from")) as published:
-        if request.load:
-            engine = PullEngine(request.load, work)
-            return pull_into(engine, recipe, published, tag, if_changed=if_changed, record=layout)
+        if to := request.load:
+            return pull_into(to, recipe, published, tag, work, if_changed=if_changed, record=layout)
         squashfs = _squashfs(recipe, request)
         path = layout if squashfs else _output(recipe, request, layout)
         done = pull(recipe, published, tag, path, work, if_changed=if_changed)
@@ -77,7 +76,7 @@ def pull_named(
         return Pulled(reference, pulled.reference, pulled.digest, pulled.changed, "cache")
     with open_reference(reference, work) as (published, tag):
         wanted = AnyImage(reference, root=root)
-        return pull_into(PullEngine(load, work), wanted, published, tag)
+        return pull_into(load, wanted, published, tag, work)
 
 
 def _output(recipe: Recipe, request: PullRequest, layout: Path) -> Path:

@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,57 +28,12 @@ from .pull import Pulled, PulledTarget, reference_of, resolve_published
 EngineName = Literal["podman-hpc", "podman"]
 
 
-@dataclass(frozen=True, slots=True)
-class PullEngine:
-    """A container engine that pulls."""
-
-    name: EngineName
-    work: Workspace
-    """A temporary file with the credentials is in the ``tmpdir`` of its settings."""
-
-    @property
-    def migrates(self) -> bool:
-        """Whether it makes a squashfs file of what it pulls, in a storage that all nodes see."""
-        return self.name == "podman-hpc"
-
-    def check(self, wanted: PulledTarget) -> None:
-        """Check that it is installed, and runs images of this format.
-
-        Raises:
-            RunnerError: it is not installed.
-            UsageError: the target runs a SIF.
-        """
-        if wanted.format == "sif":
-            hint = "leave out --load: the SIF is a file"
-            raise UsageError(f"target {wanted.name} runs a SIF, which {self.name} does not", hint)
-        if shutil.which(self.name) is None:
-            hint = "pull on a machine that has it, or leave out --load"
-            raise RunnerError(f"{self.name} is not installed here", hint)
-
-    def has(self, name: str, image_id: str, digest: str) -> bool:
-        """Return whether it has this image, for podman-hpc where all nodes see it.
-
-        Args:
-            name: its name at the pull.
-            image_id: digest of the config, which some engines report.
-            digest: of the manifest, which others report.
-        """
-        if self.migrates:
-            return image_id in migrated_ids(self.name)
-        done = execute([self.name, "image", "inspect", name])
-        if done.returncode:
-            return False
-        value: dict[str, Any] = json.loads(done.stdout)[0]
-        own_id = str(value.get("Id", "")).removeprefix("sha256:")
-        digests = [str(text).rpartition("@")[2] for text in value.get("RepoDigests") or ()]
-        return bool({f"sha256:{own_id}", *digests} & {image_id, digest})
-
-
 def pull_into(
-    engine: PullEngine,
+    engine: EngineName,
     wanted: PulledTarget,
     origin: PublishDestination,
     tag: str,
+    work: Workspace,
     *,
     if_changed: bool = False,
     record: Path | None = None,
@@ -90,10 +44,12 @@ def pull_into(
     pulled by its digest too: the tag may move until then.
 
     Args:
-        engine: the engine whose storage receives the image.
+        engine: the engine whose storage receives the image. podman-hpc makes a squashfs file of it,
+            in a storage that all nodes see.
         wanted: the target's recipe, or any image.
         origin: where it was published.
         tag: a tag or a digest.
+        work: a temporary file with the credentials is in the ``tmpdir`` of its settings.
         if_changed: do nothing if the engine already has the registry's image under this name.
         record: the project's ``dist/``, which receives the record of the pull for ``run`` and
             ``job``.
@@ -105,33 +61,68 @@ def pull_into(
     """
     if not isinstance(origin, RegistryDestination):
         hint = "leave out --load: the image goes into dist/"
-        raise UsageError(f"--load {engine.name} needs a registry, not {origin.name}", hint)
+        raise UsageError(f"--load {engine} needs a registry, not {origin.name}", hint)
     where = reference_of(origin, tag)
-    engine.check(wanted)
+    _check(engine, wanted)
     described, layer = resolve_published(wanted, origin, tag)
     if layer is not None:
-        raise UsageError(f"{where} is a SIF, which {engine.name} does not run", "leave out --load")
+        raise UsageError(f"{where} is a SIF, which {engine} does not run", "leave out --load")
     manifest = parse_manifest(origin.manifest(described), described, where)
     image_id = str(manifest["config"]["digest"])
     image = reference_of(origin, described.digest)
     verified = wanted.root is not None and has_policy(wanted.root)
-    name = image if engine.migrates or verified else where
-    is_current = engine.has(name, image_id, described.digest)
+    name = image if engine == "podman-hpc" or verified else where
+    is_current = _has(engine, name, image_id, described.digest)
     if not is_current or not if_changed:
-        with working(engine.work.reporter, f"{engine.name} pulls {name}"):
-            _pull(engine, origin, name)
-        if not engine.has(name, image_id, described.digest):
+        with working(work.reporter, f"{engine} pulls {name}"):
+            _pull(engine, origin, name, work.settings)
+        if not _has(engine, name, image_id, described.digest):
             raise _other_image(engine, origin, name, image_id, described.digest)
     if record is not None:
-        record_pull(record, wanted.name, Pull(where, image, engine.name, image_id))
-    return Pulled(wanted.name, where, described.digest, not is_current, f"{engine.name}:{name}")
+        record_pull(record, wanted.name, Pull(where, image, engine, image_id))
+    return Pulled(wanted.name, where, described.digest, not is_current, f"{engine}:{name}")
+
+
+def _check(engine: EngineName, wanted: PulledTarget) -> None:
+    """Check that an engine is installed, and runs images of this format.
+
+    Raises:
+        RunnerError: it is not installed.
+        UsageError: the target runs a SIF.
+    """
+    if wanted.format == "sif":
+        hint = "leave out --load: the SIF is a file"
+        raise UsageError(f"target {wanted.name} runs a SIF, which {engine} does not", hint)
+    if shutil.which(engine) is None:
+        hint = "pull on a machine that has it, or leave out --load"
+        raise RunnerError(f"{engine} is not installed here", hint)
+
+
+def _has(engine: EngineName, name: str, image_id: str, digest: str) -> bool:
+    """Return whether an engine has this image, podman-hpc where all nodes see it.
+
+    Args:
+        engine: the engine.
+        name: the image's name at the pull.
+        image_id: digest of the config, which some engines report.
+        digest: of the manifest, which others report.
+    """
+    if engine == "podman-hpc":
+        return image_id in migrated_ids(engine)
+    done = execute([engine, "image", "inspect", name])
+    if done.returncode:
+        return False
+    value: dict[str, Any] = json.loads(done.stdout)[0]
+    own_id = str(value.get("Id", "")).removeprefix("sha256:")
+    digests = [str(text).rpartition("@")[2] for text in value.get("RepoDigests") or ()]
+    return bool({f"sha256:{own_id}", *digests} & {image_id, digest})
 
 
 def _other_image(
-    engine: PullEngine, origin: RegistryDestination, name: str, image_id: str, digest: str
+    engine: EngineName, origin: RegistryDestination, name: str, image_id: str, digest: str
 ) -> BuilderError:
     """Return the error for a pull that ended well, and after which the image is not there."""
-    if engine.migrates:  # podman-hpc ends with 0 although the migration failed
+    if engine == "podman-hpc":  # podman-hpc ends with 0 although the migration failed
         return RunnerError(
             f"podman-hpc pulled {name}, but compute nodes do not see it: it was not migrated",
             f"podman-hpc migrate {image_id.partition(':')[2][:12]}",
@@ -142,14 +133,14 @@ def _other_image(
     )
 
 
-def _pull(engine: PullEngine, origin: RegistryDestination, name: str) -> None:
+def _pull(engine: EngineName, origin: RegistryDestination, name: str, settings: Settings) -> None:
     tls = ["--tls-verify=false"] if origin.client.plain_http else []
-    with _auth_file(origin, engine.work.settings) as env:
-        done = execute([engine.name, "pull", *tls, name], env={**os.environ, **env})
+    with _auth_file(origin, settings) as env:
+        done = execute([engine, "pull", *tls, name], env={**os.environ, **env})
     if done.returncode:
         raise RunnerError(
-            f"{engine.name} could not pull {name}: {done.stderr.strip()[-500:]}",
-            f"does {engine.name} work? {engine.name} info",
+            f"{engine} could not pull {name}: {done.stderr.strip()[-500:]}",
+            f"does {engine} work? {engine} info",
         )
 
 

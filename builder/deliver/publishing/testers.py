@@ -156,13 +156,13 @@ class JobTester(Tester):
         recipe, image = release.result.recipe, release.image
         log.info("smoke test of %s as a job, after the push", image.digest)
         if recipe.site.runtime.kind == "podman-hpc":
-            from .engines import PullEngine, pull_into
+            from .engines import pull_into
             from .pull import AnyImage
 
-            engine = PullEngine("podman-hpc", self.project.work)
             # not signed yet: no policy
             wanted = AnyImage(recipe.name, architecture=recipe.architecture)
-            pull_into(engine, wanted, self.destination, image.digest, if_changed=True)
+            work = self.project.work
+            pull_into("podman-hpc", wanted, self.destination, image.digest, work, if_changed=True)
         hint = f"the image is at {self.destination.name}@{image.digest}, without a tag"
         return _tested(self.project, release, self.options, self.job, hint)
 

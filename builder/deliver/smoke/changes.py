@@ -92,7 +92,7 @@ class ReportComparison:
             "new": _side_to_json(self.new),
             "changes": [change.to_json() for change in self.changes],
             "differences": list(self.differences),
-            "packages": None if packages is None else [str(package) for package in packages],
+            "packages": None if packages is None else [package.text for package in packages],
         }
 
 

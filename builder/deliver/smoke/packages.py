@@ -19,18 +19,10 @@ _LIKELY = re.compile(
 class PackageChange:
     """A package that differs between two images."""
 
-    name: str
-    old: str | None
-    """The version, and the build of a conda package; None: the package is not in the image."""
-    new: str | None
-
-    @property
-    def likely(self) -> bool:
-        """Return whether the package is a likely cause of a change in speed."""
-        return _LIKELY.fullmatch(self.name.removesuffix(" (pip)")) is not None
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.old or '(none)'} -> {self.new or '(none)'}"
+    text: str
+    """``NAME OLD -> NEW``: the versions, with the builds of a conda package, or ``(none)``."""
+    likely: bool
+    """Whether the package is a likely cause of a change in speed."""
 
 
 def packages_of_lock(lock: Lock, platform: str) -> dict[str, str]:
@@ -56,5 +48,7 @@ def changed_packages(old: Mapping[str, str], new: Mapping[str, str]) -> list[Pac
         if before and after and not (" " in before and " " in after):
             before, after = before.partition(" ")[0], after.partition(" ")[0]
         if before != after:
-            changes.append(PackageChange(name, before, after))
-    return sorted(changes, key=lambda change: (not change.likely, change.name))
+            likely = _LIKELY.fullmatch(name.removesuffix(" (pip)")) is not None
+            text = f"{name} {before or '(none)'} -> {after or '(none)'}"
+            changes.append(PackageChange(text, likely))
+    return sorted(changes, key=lambda change: not change.likely)

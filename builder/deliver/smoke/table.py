@@ -114,7 +114,7 @@ def _about(comparison: ReportComparison) -> Iterator[str]:
     if comparison.differences:
         yield f"what differs: {'; '.join(comparison.differences)}"
     if comparison.packages:
-        shown = [str(package) for package in comparison.packages[:10]]
+        shown = [package.text for package in comparison.packages[:10]]
         more = f" and {len(comparison.packages) - 10} more" if len(comparison.packages) > 10 else ""
         yield f"packages: {', '.join(shown)}{more}"
     yield AB_ADVICE

@@ -198,7 +198,7 @@ def test_podman_hpc(project: Project, tmp_path: Path, job: Path, monkeypatch: py
     with FakeRegistry() as fake:
         fake.lists_referrers = True
         send(project, result, f"{fake.host}/a/b", job=SlurmOptions())
-    assert pulled[0][0].name == "podman-hpc" and pulled[0][3] == result.digest
+    assert pulled[0][0] == "podman-hpc" and pulled[0][3] == result.digest
 
 
 @pytest.mark.parametrize(

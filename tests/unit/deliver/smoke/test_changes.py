@@ -79,7 +79,7 @@ def test_differences() -> None:
     old, new = months({}, {})
     found = compare([new], [old])
     assert found.differences == ("another image",)
-    assert [str(p) for p in found.packages or ()] == ["nvidia-cublas-cu12 (pip) 12.8.4.1 -> 12.9.0.2"]
+    assert [p.text for p in found.packages or ()] == ["nvidia-cublas-cu12 (pip) 12.8.4.1 -> 12.9.0.2"]
     assert compare([old], [old]).differences == ("the image is the same: what differs is the machine",)
     old.report["facts"]["devices"][0] |= {"uuid": "GPU-1", "driver": "570.86"}
     new.report["facts"]["devices"][0] |= {"uuid": "GPU-2", "driver": "580.82"}

@@ -20,7 +20,7 @@ def test_lock() -> None:
     listed = {"numpy": "2.3.1", "numpy (pip)": "2.3.0", "torch": "2.13.0"}
     assert changed_packages(listed, own) == [] == changed_packages(own, listed)  # one side has no builds
     assert changed_packages(own, {**own, "numpy": "2.3.1 py311h0_1"}) == [
-        PackageChange("numpy", "2.3.1 py311h0_0", "2.3.1 py311h0_1")
+        PackageChange("numpy 2.3.1 py311h0_0 -> 2.3.1 py311h0_1", likely=True)
     ]
 
 
@@ -29,4 +29,4 @@ def test_likely_causes() -> None:
     names = ["zlib", "pytorch", "libopenblas", "rich", "rocm-core", "nvidia-cudnn-cu12 (pip)", "mkl"]
     changes = changed_packages({}, dict.fromkeys(names, "1"))
     likely = ["libopenblas", "mkl", "nvidia-cudnn-cu12 (pip)", "pytorch", "rocm-core"]
-    assert [c.name for c in changes] == [*likely, "rich", "zlib"]
+    assert [c.text for c in changes] == [f"{name} (none) -> 1" for name in (*likely, "rich", "zlib")]
