@@ -175,12 +175,12 @@ def run_reference(
         request = bind_folder(request, folder)
     vendor = _vendor(request)
     options = _options(request, vendor)  # a wrong bind is reported before anything is downloaded
-    pulled = pull_reference(reference, work, root)
-    unfit = ENGINE_NAMES if isinstance(pulled.artifact, SifImage) else ()
+    pulled, artifact = pull_reference(reference, work, root)
+    unfit = ENGINE_NAMES if isinstance(artifact, SifImage) else ()
     runner = find_runner(work, None, gpu=vendor, without=unfit)
     image = f"{pulled.digest[:19]}, with {runner.name}"
     work.reporter.note(f"running {pulled.reference}{_where(request)}: {image}")
-    return runner.run(pulled.artifact, request.command, options).returncode
+    return runner.run(artifact, request.command, options).returncode
 
 
 def bind_folder(

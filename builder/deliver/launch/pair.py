@@ -8,10 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from builder.build.engines.base import BuildResult
-from builder.core.errors import LockError, SmokeError, SmokeNotRun, UsageError
+from builder.core.errors import LockError, SmokeError, SmokeNotRun
 from builder.core.stages import BuildOptions
 from builder.deliver.project import Project
-from builder.deliver.publishing.destination import destination_text
 from builder.deliver.publishing.sides import BUILD, built_side, named_side, run_sides
 from builder.deliver.publishing.smoke_record import SmokeRecord
 from builder.deliver.smoke.ab import MIN_ROUNDS, Ab, compare_rounds
@@ -98,11 +97,7 @@ def compare_pair(
     job = request.job
     if job is not None:
         check_smoke_job(recipe, job, request.options)
-    images = {
-        name: named_side(name, recipe, project, job, lambda: _repository(recipe))
-        for name in pair
-        if name != BUILD
-    }
+    images = {name: named_side(name, recipe, project, job) for name in pair if name != BUILD}
     build = BuildOptions(annotations=request.annotations)
     result = project.build(recipe, build) if BUILD in pair else None
     options = ab_options(_plan(project, recipe, result), request.options)
@@ -118,16 +113,6 @@ def compare_pair(
         # an earlier pass does not count any more
         SmokeRecord(project.work.settings.cache).update(run)
     return test
-
-
-def _repository(recipe: Recipe) -> str:
-    """Return the repository of tags and digests."""
-    if not recipe.registry.host:
-        raise UsageError(
-            f"{recipe.source}: registry.host is not set, so a tag or digest names no image",
-            "write HOST/REPOSITORY:TAG, FILE.sif or oci:DIR:TAG",
-        )
-    return destination_text(recipe)
 
 
 def _plan(project: Project, recipe: Recipe, result: BuildResult | None) -> SmokePlan:

@@ -72,8 +72,7 @@ def pull_named(
         root: the project whose policy must accept the image; None: no policy.
     """
     if load is None:
-        pulled = pull_reference(reference, work, root)
-        return Pulled(reference, pulled.reference, pulled.digest, pulled.changed, "cache")
+        return pull_reference(reference, work, root)[0]
     with open_reference(reference, work) as (published, tag):
         wanted = AnyImage(reference, root=root)
         return pull_into(load, wanted, published, tag, work)

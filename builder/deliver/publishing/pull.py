@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -66,7 +66,7 @@ class Pulled:
     changed: bool
     """False: this machine had the image already."""
     place: str
-    """The image's location now: a file, ``oci:DIR:TAG``, or ``ENGINE:NAME``."""
+    """The image's location now: a file, ``oci:DIR:TAG``, ``ENGINE:NAME``, or ``cache``."""
 
 
 def pull(
@@ -111,18 +111,6 @@ def pull(
     return Pulled(recipe.name, where, described.digest, not is_here, f"oci:{output}:{recipe.name}")
 
 
-@dataclass(frozen=True, slots=True)
-class PulledReference:
-    """An image that was pulled by its name, without a recipe. It is in the cache."""
-
-    reference: str
-    digest: str
-    """Of the manifest for an OCI image, of the file for a SIF."""
-    artifact: Image | SifImage
-    changed: bool
-    """False: the SIF was in the cache already."""
-
-
 def is_reference(text: str) -> bool:
     """Return whether a text names an image, with a host or as ``oci:DIR``, and not a target."""
     host, slash, _ = text.partition("/")
@@ -153,7 +141,9 @@ def open_reference(
         yield place, tag or "latest"
 
 
-def pull_reference(text: str, work: Workspace, root: Path | None = None) -> PulledReference:
+def pull_reference(
+    text: str, work: Workspace, root: Path | None = None
+) -> tuple[Pulled, Image | SifImage]:
     """Download an image or a SIF into the cache, as far as it is not there.
 
     Args:
@@ -167,15 +157,15 @@ def pull_reference(text: str, work: Workspace, root: Path | None = None) -> Pull
     wanted = AnyImage(text, root=root)
     with open_reference(text, work) as (origin, tag):
         described, layer = resolve_published(wanted, origin, tag)
-        reference = reference_of(origin, tag)
+        name, digest = reference_of(origin, tag), described.digest
+        pulled = Pulled(text, name, digest, changed=True, place="cache")
         if layer is None:
-            image = origin.image(described.digest, wanted.architecture)
-            return PulledReference(reference, described.digest, image, changed=True)
+            return pulled, origin.image(digest, wanted.architecture)
         path = work.store.folders.sif / f"pulled-{layer.digest.partition(':')[2][:24]}.sif"
         path.parent.mkdir(parents=True, exist_ok=True)
         changed = origin.sif(layer, path)
         sif = SifImage(path, layer.digest, layer.size, wanted.architecture)
-        return PulledReference(reference, layer.digest, sif, changed)
+        return replace(pulled, digest=layer.digest, changed=changed), sif
 
 
 def find_attached(text: str, artifact_type: str, work: Workspace) -> list[Attached]:

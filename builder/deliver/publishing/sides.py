@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from builder.formats.oci.layout import write_layout
 from builder.formats.oci.reference import is_digest, is_tag
 from builder.lock.config.recipe import Recipe
 
+from .destination import destination_text
 from .pull import is_reference, pinned_reference, pull_reference
 
 #: The name of the image that is built here.
@@ -53,22 +54,15 @@ def built_side(
     return replace(side, reference=complete_job(slurm, result, place, reference=reference).image)
 
 
-def named_side(
-    text: str,
-    recipe: Recipe,
-    project: Project,
-    slurm: SlurmOptions | None,
-    repository: Callable[[], str],
-) -> Side:
+def named_side(text: str, recipe: Recipe, project: Project, slurm: SlurmOptions | None) -> Side:
     """Return the image that a user names.
 
     Args:
-        text: a tag or digest of the repository, ``HOST/REPOSITORY:TAG``, or a name as in ``builder
-            diff``.
+        text: a tag or digest of the recipe's repository, ``HOST/REPOSITORY:TAG``, or a name as in
+            ``builder diff``.
         recipe: the target, for whose processor and site the image is.
         project: its cache receives what is downloaded.
         slurm: the job that will run the image; None: this host runs it.
-        repository: returns the repository of tags and digests; raises UsageError if there is none.
 
     Raises:
         UsageError: the text names no image, or jobs of the site cannot run it.
@@ -76,9 +70,9 @@ def named_side(
     """
     reference = text.removeprefix("docker://")
     if is_digest(text):
-        reference = f"{repository()}@{text}"
+        reference = f"{_repository(recipe)}@{text}"
     elif is_tag(text) and not Path(text).exists() and not text.endswith(".sif"):
-        reference = f"{repository()}:{text}"
+        reference = f"{_repository(recipe)}:{text}"
     if slurm is None:
         artifact = _open(reference, recipe, project)
         return Side(text, artifact.digest, artifact)
@@ -119,10 +113,20 @@ def run_sides(
     )
 
 
+def _repository(recipe: Recipe) -> str:
+    """Return the repository of tags and digests."""
+    if not recipe.registry.host:
+        raise UsageError(
+            f"{recipe.source}: registry.host is not set, so a tag or digest names no image",
+            "write HOST/REPOSITORY:TAG, FILE.sif or oci:DIR:TAG",
+        )
+    return destination_text(recipe)
+
+
 def _open(reference: str, recipe: Recipe, project: Project) -> Image | SifImage:
     """Return the image on this machine; one in a registry is downloaded into the cache."""
     if is_reference(reference):
-        return pull_reference(reference, project.work, recipe.root).artifact
+        return pull_reference(reference, project.work, recipe.root)[1]
     try:
         return open_image(reference, project.work, architecture=recipe.architecture)
     except UsageError as e:

@@ -212,7 +212,7 @@ class ComparingTester(Tester):
         old, new = f"{name}@{self.previous}", f"{name}@{release.image.digest}"
         log.info("comparing %s with %s", new, old)
         sides = {
-            "old": named_side(old, recipe, project, self.job, lambda: name),
+            "old": named_side(old, recipe, project, self.job),
             "new": built_side(project, result, self.job, reference=new),
         }
         runs = run_sides(project, recipe, sides, options=options, rounds=MIN_ROUNDS, slurm=self.job)

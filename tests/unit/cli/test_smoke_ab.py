@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from builder.deliver.launch import pair as pair_module
+from builder.deliver.publishing import sides
 from builder.deliver.publishing.smoke_record import SmokeRecord
 from builder.deliver.smoke.ab import ROUND
 from builder.deliver.smoke.abrun import AbRuns, Side
@@ -47,8 +48,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     made = Project(tmp_path, monkeypatch, capsys)
     made.named = []
 
-    def named_side(text: str, recipe: Any, owner: Any, slurm: Any, repository: Any) -> Side:
-        made.named.append((text, repository(), slurm))
+    def named_side(text: str, recipe: Any, owner: Any, slurm: Any) -> Side:
+        made.named.append((text, sides._repository(recipe), slurm))
         return Side(text, OLD)
 
     monkeypatch.setattr(pair_module, "named_side", named_side)

@@ -34,13 +34,10 @@ def old_image(tmp_path: Path) -> Image:
 
 @pytest.fixture
 def named(project: Project, tmp_path: Path) -> Any:
-    """``named(text, slurm, site=..., format=...)`` returns the image; there is no repository."""
+    """``named(text, slurm, site=..., format=...)`` returns the image; by default there is no repository."""
 
-    def repository() -> str:
-        raise UsageError("no registry", "")
-
-    def find(text: str, slurm: SlurmOptions | None = None, where: Any = repository, **recipe: Any) -> Side:
-        return named_side(text, built(tmp_path, **recipe).recipe, project, slurm, where)
+    def find(text: str, slurm: SlurmOptions | None = None, **recipe: Any) -> Side:
+        return named_side(text, built(tmp_path, **recipe).recipe, project, slurm)
 
     return find
 
@@ -62,23 +59,23 @@ def test_registry(named: Any, project: Project, tmp_path: Path) -> None:
     """A tag, a digest and a whole name; for a job a reference with the digest, and nothing is downloaded."""
     image = old_image(tmp_path)
     with FakeRegistry() as fake:
-        name = f"{fake.host}/a/b"
+        name, registry = f"{fake.host}/a/b", {"host": fake.host, "repository": "a/b"}
         place = open_destination(name, project.work.quiet())
         place.push(image)
         place.move_tag("26.10", image)
         place.close()
         for text in ("26.10", image.digest, f"{name}:26.10", f"docker://{name}:26.10"):
-            assert named(text, None, lambda: name).digest == image.digest, text
-            side = named(text, JOB, lambda: name, site=SITE)
+            assert named(text, registry=registry).digest == image.digest, text
+            side = named(text, JOB, registry=registry, site=SITE)
             assert (side.reference, side.artifact, side.name) == (f"{name}@{image.digest}", None, text)
-        side = named("26.10", JOB, lambda: name, site=APPTAINER)
+        side = named("26.10", JOB, registry=registry, site=APPTAINER)
         assert (side.reference, side.digest) == (f"docker://{name}@{image.digest}", image.digest)
         with pytest.raises(RegistryError, match=r"there is no .*:26\.09"):
-            named("26.09", JOB, lambda: name, site=SITE)
+            named("26.09", JOB, registry=registry, site=SITE)
 
 
 def test_tag_without_a_repository(named: Any) -> None:
-    with pytest.raises(UsageError, match="no registry"):
+    with pytest.raises(UsageError, match="registry.host is not set"):
         named("26.10")
 
 
