@@ -224,7 +224,13 @@ class LayoutDestination:
         """Return an image with all its layers on this machine, verified."""
         image = read_layout(self.folder, digest, architecture)
         with working(self.reporter, f"verifying {self.name}"):
-            verify_layers(image, self.folder, self.store)
+            for layer in image.layers:
+                assert layer.path is not None
+                if not self.store.verify(layer.path, layer.descriptor.digest):
+                    raise ImageError(
+                        f"{layer.path} is corrupt: its content does not match its digest",
+                        f"{self.folder} is damaged: publish or pull again",
+                    )
         return image
 
     def sif(self, layer: Descriptor, output: Path) -> bool:
@@ -310,17 +316,6 @@ class LayoutDestination:
 
 #: Where images are published to and pulled from.
 PublishDestination = RegistryDestination | LayoutDestination
-
-
-def verify_layers(image: Image, folder: Path, store: Store) -> None:
-    """Raise ImageError unless every layer of an image in a layout matches its digest."""
-    for layer in image.layers:
-        assert layer.path is not None
-        if not store.verify(layer.path, layer.descriptor.digest):
-            raise ImageError(
-                f"{layer.path} is corrupt: its content does not match its digest",
-                f"{folder} is damaged: publish or pull again",
-            )
 
 
 def open_destination(

@@ -19,12 +19,11 @@ from builder.build.bases.reference import path_and_tag
 from builder.core.errors import ImageError, RegistryError, UsageError
 from builder.core.model import Descriptor, Image, SifImage
 from builder.core.progress import working
-from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.deliver.pulled import Pull, record_pull
 from builder.deliver.site.images import image_reference
 from builder.formats.oci.config import host_architecture
-from builder.formats.oci.layout import list_tags, read_layout, write_layout
+from builder.formats.oci.layout import write_layout
 from builder.formats.oci.manifest import through_indexes
 from builder.formats.oci.reference import Reference, is_digest, is_tag
 from builder.formats.registry.oras import sif_layer
@@ -32,7 +31,7 @@ from builder.formats.registry.referrers import Attached
 from builder.lock.config.policy import has_policy
 from builder.lock.config.recipe import Recipe
 
-from .destination import PublishDestination, open_destination, verify_layers
+from .destination import LayoutDestination, PublishDestination, open_destination
 
 log = logging.getLogger(__name__)
 
@@ -101,8 +100,8 @@ def pull(
     if layer is not None:
         changed = origin.sif(layer, output)
         return Pulled(recipe.name, where, layer.digest, changed, str(output))
-    with working(work.reporter, f"verifying {recipe.name} in {output}"):
-        is_here = _in_layout(output, recipe.name, described.digest, work.store)
+    here = LayoutDestination(output, work.store, reporter=work.reporter)
+    is_here = _is_whole(here, recipe, described.digest)
     if not is_here or not if_changed:
         image = origin.image(described.digest, recipe.architecture)
         with working(work.reporter, f"writing {recipe.name} into {output}"):
@@ -270,12 +269,13 @@ def find_published(
     return described, layer
 
 
-def _in_layout(folder: Path, tag: str, digest: str, store: Store) -> bool:
-    """Return whether a layout holds this image under the tag, with undamaged layers."""
+def _is_whole(here: LayoutDestination, recipe: Recipe, digest: str) -> bool:
+    """Return whether a layout holds this image under the target's name, with undamaged layers."""
     try:
-        if list_tags(folder).get(tag) != digest:
+        found = here.resolve(recipe.name)
+        if found is None or found.digest != digest:
             return False
-        verify_layers(read_layout(folder, tag), folder, store)
+        here.image(digest, recipe.architecture)
     except ImageError:
         return False
     return True
