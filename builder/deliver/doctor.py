@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,11 +16,12 @@ from builder.build.run.failures import hint_for
 from builder.build.run.process import execute, reason
 from builder.build.run.select import runner_classes
 from builder.build.run.trial import try_runner
-from builder.core.errors import BuilderError, ImageError
+from builder.core.errors import BuilderError, ImageError, RegistryError
 from builder.core.parallel import in_parallel
-from builder.core.settings import Settings, home_folder
+from builder.core.settings import Settings
 from builder.core.text import human_bytes
 from builder.core.version import __version__
+from builder.formats.registry.credentials import auth_files
 
 #: Bytes that a CUDA image needs in the cache while it is built.
 _ENOUGH = 10e9
@@ -116,10 +118,8 @@ def _gpus() -> Finding:
 
 def _credentials() -> Finding:
     found = ["REGISTRY_USER and REGISTRY_PASSWORD"] if os.environ.get("REGISTRY_USER") else []
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "/nonexistent")
-    podman = Path(os.environ.get("REGISTRY_AUTH_FILE") or f"{runtime}/containers/auth.json")
-    docker = Path(os.environ.get("DOCKER_CONFIG") or home_folder() / ".docker") / "config.json"
-    found += [str(path) for path in (podman, docker) if path.exists()]
+    with suppress(RegistryError):  # REGISTRY_AUTH_FILE names no file
+        found += map(str, auth_files())
     if found:
         return Finding("push: credentials", "ok", ", ".join(found))
     return Finding("push: credentials", "missing", "none", _LOGIN_HINT)
