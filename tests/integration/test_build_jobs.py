@@ -62,7 +62,7 @@ def test_three_targets(project: TinyProject, slurm: Slurm) -> None:
     for name in ("t1", "t2"):
         whole(layout, answers[name]["digest"])
     assert answers["t3"]["error"] and Path(answers["t3"]["log"]).read_text()
-    assert not list(layout.glob(".build-*"))
+    assert not list(layout.glob("build-*"))
     (project.recipe.parent / "tiny.yaml").rename(project.recipe.parent / "_tiny.yaml")
     for name in names:
         path = project.recipe.parent / f"{name}.yaml"

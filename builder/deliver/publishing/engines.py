@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from builder.core.errors import BuilderError, RunnerError, UsageError
 from builder.core.progress import working
 from builder.core.settings import Settings
 from builder.core.store.files import space_errors, write_atomic
+from builder.core.store.leftovers import temporary_folder
 from builder.core.workspace import Workspace
 from builder.deliver.pulled import Pull, record_pull
 from builder.formats.oci.manifest import parse_manifest
@@ -154,10 +154,8 @@ def _auth_file(origin: RegistryDestination, settings: Settings) -> Iterator[dict
     if not credentials.username:
         yield {}
         return
-    with space_errors(settings.tmpdir):
-        settings.tmpdir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="auth-", dir=settings.tmpdir) as folder:
-        path = Path(folder) / "auth.json"
+    with space_errors(settings.tmpdir), temporary_folder(settings.tmpdir, 0o700) as folder:
+        path = folder / "auth.json"
         auth = {"auth": credentials.basic.removeprefix("Basic ")}
         data = json.dumps({"auths": {origin.client.host: auth}})
         write_atomic(path, data.encode(), 0o600)

@@ -4,14 +4,13 @@ Some sites, such as LUMI, do not allow long builds on login nodes. The compute n
 login node's file systems, so that project, cache and builder's own Python have the same paths. Each
 job runs in a new folder, which is removed at the end::
 
-    .build-XXXX/result.json     the output of ``builder build --json``: the build, or the error
-    .build-XXXX/log             its messages
+    build-XXXX/result.json      the output of ``builder build --json``: the build, or the error
+    build-XXXX/log              its messages
 """
 
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 from builder.core.errors import BuilderError, RunnerError, UsageError
 from builder.core.progress import QUIET, Reporter, working
+from builder.core.store.leftovers import temporary_folder
 from builder.formats.oci.layout import restore_tag
 from builder.lock.config.recipe import Recipe
 
@@ -102,16 +102,12 @@ def run_builds(
     """
     found: dict[str, BuildOutcome] = {}
     running: list[tuple[str, str, Path]] = []
-    folder.mkdir(parents=True, exist_ok=True)
     doing = f"building {len(scripts)} targets in jobs"
     with contextlib.ExitStack() as stack:
         stack.enter_context(working(reporter, doing, len(scripts), "targets"))
         try:
             for target, script in scripts.items():
-                made = tempfile.TemporaryDirectory(
-                    dir=folder, prefix=".build-", ignore_cleanup_errors=True
-                )
-                work = Path(stack.enter_context(made))
+                work = stack.enter_context(temporary_folder(folder, 0o755))
                 try:
                     number = submit(script, folder=work)
                 except BuilderError as e:
