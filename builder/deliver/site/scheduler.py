@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from builder.build.run.process import execute
 from builder.core.errors import RunnerError
 from builder.core.progress import QUIET, Reporter
 
@@ -83,8 +84,7 @@ def wait(number: str, reporter: Reporter = QUIET) -> str:
     """
     reported, failures, problem = "", 0, ""
     while failures < _FAILURES:
-        command = ["scontrol", "show", "job", number]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = execute(["scontrol", "show", "job", number])
         if done.returncode and "Invalid job id" not in done.stderr:
             failures, problem = failures + 1, done.stderr.strip()
         else:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from builder.build.run.process import execute
 from builder.core.errors import RunnerError, UsageError
 from builder.lock.config.fields import VARIABLE
 
@@ -91,9 +91,7 @@ class SrunContainer:
         if srun is None:
             message = "srun is not installed on this machine"
             raise RunnerError(message, "run this on a login node of the site")
-        done = subprocess.run(
-            [srun, "--help"], capture_output=True, text=True, errors="replace", env=environ
-        )
+        done = execute([srun, "--help"], env=environ)
         if self.option not in done.stdout + done.stderr:
             hint = "run this on a login node of the site, or ask its support"
             raise RunnerError(self.missing, hint)
