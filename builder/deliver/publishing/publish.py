@@ -189,10 +189,13 @@ def _publish_to(
         name = destination.name
         return Published(recipe.name, name, digest, plan.tags, dry_run=True, before=before)
 
-    tester = _choose_tester(destination, project, release, options, plan, before)
-    release = tester.before_push(release)
+    test = None
+    if options.move_tags:
+        test = _test_of(destination, project, release, options, plan, before)
+        release = test.before_push(release)
     pushed, verified = push_and_read_back(destination, release.image, project.work.settings.cache)
-    release = tester.after_push(release)
+    if test is not None:
+        release = test.after_push(release)
     can_reuse = isinstance(destination, RegistryDestination) and isinstance(result.artifact, Image)
     reuses = can_reuse and is_reused(recipe, signer.trust)
     attached = attach_all(destination, release, project, reuses=reuses)
@@ -215,33 +218,21 @@ def _publish_to(
     )
 
 
-def _choose_tester(
+def _test_of(
     destination: PublishDestination,
     project: Project,
     release: testers.Release,
     options: PublishOptions,
     plan: TagPlan,
     named: TagDigests,
-) -> testers.Tester:
+) -> testers.ReleaseTest:
     """Return the test that has to pass before a tag moves; ``named``: the tags' digests now."""
-    if not options.move_tags:
-        return testers.Tester()
-    smoke, job = options.smoke, options.job
-    tester: testers.Tester
     known = known_verdict(project, release.result, again=options.policy == "always")
     if known and options.sign is not None and not _is_about(known[1], release.result.digest):
         known = None  # a signed release needs its report
-    if known is not None:  # also in place of a job
-        tester = testers.KnownTester(*known)
-    elif job is not None:
-        tester = testers.JobTester(project, destination, smoke, job)
-    else:
-        tester = testers.LocalTester(project, smoke)
-    if options.ab:
-        previous = testers.earlier_image(plan, named, release.image, project)
-        if previous:
-            return testers.ComparingTester(tester, project, destination, smoke, job, previous)
-    return tester
+    previous = testers.earlier_image(plan, named, release.image, project) if options.ab else None
+    smoke, job = options.smoke, options.job
+    return testers.ReleaseTest(project, destination, smoke, job, known, previous)
 
 
 def _is_about(report: Mapping[str, Any] | None, digest: str) -> bool:

@@ -1,9 +1,9 @@
 """The test that an image must pass before a tag moves: a known pass, a run here, or a job.
 
-A tester has its turn twice: before the push, when the image is on this machine only, and after it,
+The test has its turn twice: before the push, when the image is on this machine only, and after it,
 when nodes of a site can pull the image by its digest. After the second turn the release has a
-verdict with which tags may move (:meth:`Release.require_verdict`), or the tester has raised an
-error. The run itself is :func:`builder.deliver.smoke.run.smoke`, through ``smoke_and_record``.
+verdict with which tags may move (:meth:`Release.require_verdict`), or there was an error. The run
+itself is :func:`builder.deliver.smoke.run.smoke`, through ``smoke_and_record``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from builder.formats.registry.oras import sif_artifact
 from builder.formats.registry.pull import fetch_layers
 
 from .destination import PublishDestination, RegistryDestination
-from .smoke_record import PASSED, smoke_and_record
+from .smoke_record import PASSED, Passed, smoke_and_record
 from .tags import TagDigests, TagPlan
 
 log = logging.getLogger(__name__)
@@ -73,67 +73,63 @@ class Release:
         return replace(self, result=replace(self.result, artifact=image))
 
 
-class Tester:
-    """Decides whether tags may move to a release. This one tests nothing: no tag is to move."""
+@dataclass
+class ReleaseTest:
+    """The test that decides whether tags may move to a release, and the comparison after it."""
+
+    project: Project
+    destination: PublishDestination
+    options: SmokeOptions
+    job: SlurmOptions | None
+    """The job that tests the pushed image; complete after :meth:`before_push`. None: this host tests
+    and compares, before the push."""
+    known: Passed | None = None
+    """A verdict that is known without a test, and its report; None: a test runs."""
+    previous: str | None = None
+    """The digest of the published image that the new one is compared with; None: with none."""
 
     def before_push(self, release: Release) -> Release:
         """Test what this host can test; return the release, with a verdict if there is one.
 
         Raises:
-            SmokeError: the test did not pass.
+            SmokeError: the test did not pass, or the new image is slower.
+            UsageError: no job can run what is published.
         """
+        digest = release.image.digest
+        if self.known is not None:
+            verdict, report = self.known
+            log.info("smoke test of %s: %s, known without a run", digest, verdict)
+            release = replace(release, verdict=verdict, report=report)
+        elif self.job is not None:
+            self.job = self._complete_job(release, self.job)
+        else:
+            log.info("smoke test of %s on this host, before the push", digest)
+            release = release.with_base(self.project)
+            release = self._run(release, "to test it on the target instead: --no-tags")
+        if self.previous:
+            # a SIF or layout that both runs read needs all layers, also for a job
+            release = release.with_base(self.project)
+            if self.job is None:
+                self._compare(release, self.previous)
         return release
 
     def after_push(self, release: Release) -> Release:
         """Test what needs the pushed image; return the release with its verdict.
 
         Raises:
-            SmokeError: the test did not pass.
+            SmokeError: the test did not pass, or the new image is slower.
             RunnerError: Slurm rejects the job, or podman-hpc cannot pull the image.
         """
+        if self.job is None:
+            return release
+        if self.known is None:
+            release = self._run_job(release)
+        if self.previous:
+            self._compare(release, self.previous)
         return release
 
-
-@dataclass(frozen=True)
-class KnownTester(Tester):
-    """Takes the verdict that is known without a test."""
-
-    verdict: str
-    report: dict[str, Any] | None
-
-    def before_push(self, release: Release) -> Release:
-        """Return the release with the known verdict."""
-        log.info("smoke test of %s: %s, known without a run", release.image.digest, self.verdict)
-        return replace(release, verdict=self.verdict, report=self.report)
-
-
-@dataclass(frozen=True)
-class LocalTester(Tester):
-    """Runs the smoke test on this host, before the push."""
-
-    project: Project
-    options: SmokeOptions
-
-    def before_push(self, release: Release) -> Release:
-        """Run the test; all layers of the image have to be here for it."""
-        log.info("smoke test of %s on this host, before the push", release.image.digest)
-        release = release.with_base(self.project)
-        hint = "to test it on the target instead: --no-tags"
-        return _tested(self.project, release, self.options, None, hint)
-
-
-@dataclass
-class JobTester(Tester):
-    """Runs the smoke test as a Slurm job, on the image that was pushed."""
-
-    project: Project
-    destination: PublishDestination
-    options: SmokeOptions
-    job: SlurmOptions
-    """Complete after :meth:`before_push`."""
-
-    def before_push(self, release: Release) -> Release:
-        """Complete the options of the job. A SIF is put into ``dist/``, which the nodes must see.
+    def _complete_job(self, release: Release, job: SlurmOptions) -> SlurmOptions:
+        """Return the options of the job. A SIF is put into ``dist/``, which the nodes must see.
 
         Raises:
             UsageError: no job can run what is published.
@@ -148,11 +144,10 @@ class JobTester(Tester):
         in_dist = result.sif is not None or runtime.kind == "userns"
         folder = self.project.place(result) if in_dist else Path()
         reference, all_gpus = f"{name}@{release.image.digest}", self.options.all_gpus
-        self.job = complete_job(self.job, result, folder, all_gpus=all_gpus, reference=reference)
-        return release
+        return complete_job(job, result, folder, all_gpus=all_gpus, reference=reference)
 
-    def after_push(self, release: Release) -> Release:
-        """Run the job; podman-hpc pulls the image before."""
+    def _run_job(self, release: Release) -> Release:
+        """Run the job on the image that was pushed; podman-hpc pulls it before."""
         recipe, image = release.result.recipe, release.image
         log.info("smoke test of %s as a job, after the push", image.digest)
         if recipe.site.runtime.kind == "podman-hpc":
@@ -163,39 +158,31 @@ class JobTester(Tester):
             wanted = AnyImage(recipe.name, architecture=recipe.architecture)
             work = self.project.work
             pull_into("podman-hpc", wanted, self.destination, image.digest, work, if_changed=True)
-        hint = f"the image is at {self.destination.name}@{image.digest}, without a tag"
-        return _tested(self.project, release, self.options, self.job, hint)
+        return self._run(
+            release, f"the image is at {self.destination.name}@{image.digest}, without a tag"
+        )
 
+    def _run(self, release: Release, hint: str) -> Release:
+        """Return the release with the verdict of a test that runs now.
 
-@dataclass(frozen=True)
-class ComparingTester(Tester):
-    """Runs the published image and the new one in turn, after another tester's test."""
+        Raises:
+            SmokeError: it did not pass.
+        """
+        run = smoke_and_record(self.project, release.result, self.options, self.job)
+        name = release.result.recipe.name
+        if run.verdict not in PASSED:
+            on = " --on slurm" if self.job else ""
+            reasons = "".join(f"\n  {reason}" for reason in _found(run.report, "fail"))
+            raise SmokeError(
+                f"the smoke test of {name} ended with {run.verdict} (runner: {run.runner}); "
+                f"no tag was moved{reasons}",
+                f"see the failed probes: builder smoke {name}{on}; {hint}",
+            )
+        for warning in _found(run.report, "warn"):
+            self.project.work.reporter.note(f"smoke test: {warning}")
+        return replace(release, verdict=run.verdict, report=run.report)
 
-    tester: Tester
-    project: Project
-    destination: PublishDestination
-    options: SmokeOptions
-    job: SlurmOptions | None
-    """None: both images run on this host, before the push."""
-    previous: str
-    """The digest of the published image."""
-
-    def before_push(self, release: Release) -> Release:
-        """Compare on this host, unless a job is to compare."""
-        # a SIF or layout that both runs read needs all layers, also for a job
-        release = self.tester.before_push(release).with_base(self.project)
-        if self.job is None:
-            self._compare(release)
-        return release
-
-    def after_push(self, release: Release) -> Release:
-        """Compare in a job if one is asked for."""
-        release = self.tester.after_push(release)
-        if self.job is not None:
-            self._compare(release)
-        return release
-
-    def _compare(self, release: Release) -> None:
+    def _compare(self, release: Release, previous: str) -> None:
         """Raise SmokeError if the new image is slower, or there is no verdict.
 
         Raises:
@@ -209,7 +196,7 @@ class ComparingTester(Tester):
         project, result, name = self.project, release.result, self.destination.name
         recipe = result.recipe
         options = ab_options(project.smoke_plan(result), self.options)
-        old, new = f"{name}@{self.previous}", f"{name}@{release.image.digest}"
+        old, new = f"{name}@{previous}", f"{name}@{release.image.digest}"
         log.info("comparing %s with %s", new, old)
         sides = {
             "old": named_side(old, recipe, project, self.job),
@@ -244,29 +231,6 @@ def earlier_image(plan: TagPlan, named: TagDigests, image: Image, project: Proje
         reason = f"{tag} names {'this image' if digest else 'no image yet'}"
     project.work.reporter.note(f"not compared with an earlier image: {reason}")
     return None
-
-
-def _tested(
-    project: Project, release: Release, options: SmokeOptions, job: SlurmOptions | None, hint: str
-) -> Release:
-    """Return the release with the verdict of a test that runs now.
-
-    Raises:
-        SmokeError: it did not pass.
-    """
-    run = smoke_and_record(project, release.result, options, job)
-    name = release.result.recipe.name
-    if run.verdict not in PASSED:
-        on = " --on slurm" if job else ""
-        reasons = "".join(f"\n  {reason}" for reason in _found(run.report, "fail"))
-        raise SmokeError(
-            f"the smoke test of {name} ended with {run.verdict} (runner: {run.runner}); "
-            f"no tag was moved{reasons}",
-            f"see the failed probes: builder smoke {name}{on}; {hint}",
-        )
-    for warning in _found(run.report, "warn"):
-        project.work.reporter.note(f"smoke test: {warning}")
-    return replace(release, verdict=run.verdict, report=run.report)
 
 
 def _found(report: dict[str, Any], status: str) -> list[str]:

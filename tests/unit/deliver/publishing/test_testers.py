@@ -17,7 +17,7 @@ from builder.deliver.publishing.destination import LayoutDestination
 from builder.deliver.publishing.publish import Published, PublishOptions, publish
 from builder.deliver.publishing.release import PROVENANCE, SMOKE_REPORT
 from builder.deliver.publishing.smoke_record import SmokeRecord
-from builder.deliver.publishing.testers import ComparingTester, Release, Tester
+from builder.deliver.publishing.testers import Release, ReleaseTest
 from builder.deliver.smoke.ab import ROUND
 from builder.deliver.smoke.abrun import AbRuns
 from builder.deliver.smoke.options import SlurmOptions, SmokeOptions
@@ -231,12 +231,12 @@ def test_when_images_are_compared(
 ) -> None:
     """This host compares before the push, a job after it, when its nodes can pull the image."""
     turns: list[str] = []
-    monkeypatch.setattr(ComparingTester, "_compare", lambda self, release: turns.append(turn))
+    monkeypatch.setattr(ReleaseTest, "_compare", lambda self, release, previous: turns.append(turn))
     there = LayoutDestination(tmp_path / "there", project.work.store)
-    tester = ComparingTester(Tester(), project, there, SmokeOptions(), job, "sha256:1")
+    test = ReleaseTest(project, there, SmokeOptions(), job, ("not run", None), "sha256:1")
     release = Release(built(tmp_path))
     turn = "before"
-    assert tester.before_push(release).verdict == "not run"
+    assert test.before_push(release).verdict == "not run"
     turn = "after"
-    tester.after_push(release)
+    test.after_push(release)
     assert turns == [when]
