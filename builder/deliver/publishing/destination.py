@@ -78,10 +78,6 @@ class RegistryDestination:
         """Close the connections to the registry."""
         self.client.close()
 
-    def prepare_push(self) -> None:
-        """Announce a push before the first request: one token is enough for all requests."""
-        self.client.expect_push(self.repository)
-
     def resolve(self, ref: str) -> Descriptor | None:
         """Return the manifest or index that the registry has for a tag or digest; None: none."""
         return self.client.manifests.head(self.repository, ref)
@@ -200,9 +196,6 @@ class LayoutDestination:
 
     def close(self) -> None:
         """Do nothing: a folder has no connections."""
-
-    def prepare_push(self) -> None:
-        """Do nothing."""
 
     def resolve(self, ref: str) -> Descriptor | None:
         """Find a tag or digest in ``index.json``."""
@@ -325,7 +318,7 @@ def open_destination(
 
     Args:
         text: the destination, without a tag.
-        known: see :class:`RegistryDestination`.
+        known: see :class:`RegistryDestination`; None: nothing is to be pushed.
         option: the command-line option that ``text`` comes from, for messages.
 
     Raises:
@@ -342,6 +335,8 @@ def open_destination(
     client = RegistryClient(
         reference.host, credentials, settings=work.settings, reporter=work.reporter
     )
+    if known is not None:
+        client.expect_push(reference.repository)  # one token is enough for all requests
     return RegistryDestination(
         client, reference.repository, work.store, known=known, reporter=work.reporter
     )

@@ -182,7 +182,6 @@ def _publish_to(
 
     # without tags nothing is released
     signer = Signer.of(destination.name, recipe.root, options.sign) if plan.tags else Signer()
-    destination.prepare_push()  # asks for one token that may push; sends nothing
     reporter = project.work.reporter
     before = check_tags(destination, plan, release.image, force=force, reporter=reporter)
     if options.dry_run:

@@ -115,10 +115,8 @@ def shell_line(recipe: Recipe, words: Sequence[str], srun: SrunContainer | None)
         return srun.shell(line)
     if not runtime.optional_binds:
         return line
-    paths, name = (
-        command_line(map(ShellText, runtime.optional_binds)),
-        f"{runtime.kind.upper()}_BIND",
-    )
+    paths = command_line(map(ShellText, runtime.optional_binds))
+    name = f"{runtime.kind.upper()}_BIND"
     further = f'export {name}="${{{name}:+${name},}}$path"'
     return f'(for path in {paths}; do if [ -e "$path" ]; then {further}; fi; done; {line})'
 

@@ -34,29 +34,15 @@ def image_reference(recipe: Recipe, account: str = "") -> str:
         return join(folder, f"{separator}{recipe.name}{suffix}")
 
     tag = next((tag for tag in recipe.registry.tags if "%" not in tag), "latest")
-    return f"{_repository(recipe)}:{tag}"
+    return f"{image_repository(recipe)}:{tag}"
 
 
-def digest_reference(recipe: Recipe, digest: str) -> str:
-    """Return the reference with which a job runs exactly one image, whatever tags name.
-
-    Args:
-        recipe: the target, whose site's runtime takes no SIF.
-        digest: of the image's manifest.
-
-    Returns:
-        ``repository@sha256:...``; for ``userns`` the digest alone, which ``builder run`` compares
-        with its build.
+def image_repository(recipe: Recipe) -> str:
+    """Return ``HOST/REPOSITORY`` or ``REPOSITORY`` of a target, as its site's runtime pulls it.
 
     Raises:
-        UsageError: the recipe names no repository.
+        UsageError: the recipe names none.
     """
-    if recipe.site.runtime.kind == "userns":
-        return digest
-    return f"{_repository(recipe)}@{digest}"
-
-
-def _repository(recipe: Recipe) -> str:
     if not recipe.registry.repository:
         name = recipe.name
         here = f": builder build {name} --load docker makes {local_name(name)} on this machine"

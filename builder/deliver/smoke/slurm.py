@@ -13,7 +13,7 @@ from builder.build.engines.base import BuildResult
 from builder.core.errors import UsageError
 from builder.core.progress import QUIET, Reporter, working
 from builder.core.store.leftovers import temporary_folder
-from builder.deliver.site.images import digest_reference
+from builder.deliver.site.images import image_repository
 from builder.deliver.site.job import BatchJob
 from builder.deliver.site.job_plan import plan_job
 from builder.deliver.site.render import render
@@ -167,10 +167,10 @@ def complete_job(
         raise UsageError(message + "no job can test this build", hint)
     elif runtime.takes_sif:
         image = str(place.absolute())
-    elif reference and not is_own:
-        image = reference
+    elif is_own:
+        image = result.digest  # which builder run compares with its build
     else:
-        image = digest_reference(recipe, result.digest)
+        image = reference or f"{image_repository(recipe)}@{result.digest}"
     return replace(sized(slurm, recipe, all_gpus=all_gpus), image=image, is_other=bool(slurm.image))
 
 

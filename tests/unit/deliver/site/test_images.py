@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from builder.core.errors import UsageError
-from builder.deliver.site.images import digest_reference, site_sif
+from builder.deliver.site.images import site_sif
 from builder.deliver.site.job_plan import plan_job
 from builder.deliver.site.render import render
 from builder.deliver.site.request import JobRequest
+from builder.deliver.smoke.options import SlurmOptions
+from builder.deliver.smoke.slurm import complete_job
 from builder.lock.config.recipe import Recipe, load_recipe
 
 HEAD = "base: oci:b\nenvironment: e.yml\nsite:\n"
@@ -50,7 +54,7 @@ def test_site_sif(tmp_path: Path) -> None:
     assert site_sif(load_recipe("one", project), "", {}) is None
 
 
-def test_digest_reference(tmp_path: Path) -> None:
+def test_image_of_a_job(tmp_path: Path) -> None:
     """A job can be told to run one image and no other, with every runtime for OCI images."""
     (tmp_path / "recipes").mkdir()
     digest = "sha256:" + "a" * 64
@@ -60,13 +64,17 @@ def test_digest_reference(tmp_path: Path) -> None:
         (tmp_path / "recipes" / "one.yaml").write_text(text + registry)
         return load_recipe("one", tmp_path)
 
-    assert digest_reference(recipe("podman"), digest) == f"h.example/a/b@{digest}"
+    def image(recipe: Recipe) -> str:
+        result: Any = SimpleNamespace(recipe=recipe, digest=digest, sif=None)
+        return complete_job(SlurmOptions(), result, tmp_path).image
+
+    assert image(recipe("podman")) == f"h.example/a/b@{digest}"
     with pytest.raises(UsageError, match=r"registry\.repository is not set"):
-        digest_reference(recipe("podman", ""), digest)
+        image(recipe("podman", ""))
     with pytest.raises(UsageError) as raised:
-        digest_reference(recipe("docker", ""), digest)
+        image(recipe("docker", ""))
     assert "builder build one --load docker makes builder/one:latest" in raised.value.hint
     here = recipe("userns")
-    assert digest_reference(here, digest) == digest
+    assert image(here) == digest
     job = plan_job(here, JobRequest(command=("true",), image=digest))
     assert f"builder run one --digest {digest} " in " ".join(render(job).replace("\\\n", "").split())
