@@ -15,7 +15,8 @@ from typing import Annotated
 from pydantic import StringConstraints, TypeAdapter, ValidationError
 
 from builder.core.errors import ImageError
-from builder.core.store.files import space_errors, write_atomic
+from builder.core.store.files import space_errors
+from builder.formats.oci.layout import write_if_changed
 from builder.lock.config.explain import first_problem
 
 
@@ -39,10 +40,10 @@ class Pull:
 
 
 def record_pull(folder: Path, target: str, pull: Pull) -> None:
-    """Record a pull.
+    """Record a pull, unless the record says so already.
 
     Args:
-        folder: the project's ``dist/``.
+        folder: the project's ``dist/``, or another layout that an image was pulled into.
         target: the target's name.
         pull: what was pulled.
 
@@ -50,7 +51,9 @@ def record_pull(folder: Path, target: str, pull: Pull) -> None:
         SpaceError: the disk is full.
         BuilderError: the folder cannot be written to.
     """
-    write_atomic(_file(folder, target), json.dumps(asdict(pull), indent=2).encode(), durable=True)
+    data = json.dumps(asdict(pull), indent=2).encode()
+    with space_errors(folder):
+        write_if_changed(_file(folder, target), data, durable=True)
 
 
 def recorded_pull(folder: Path, target: str) -> Pull | None:

@@ -158,9 +158,8 @@ class ReleaseTest:
             wanted = AnyImage(recipe.name, architecture=recipe.architecture)
             work = self.project.work
             pull_into("podman-hpc", wanted, self.destination, image.digest, work, if_changed=True)
-        return self._run(
-            release, f"the image is at {self.destination.name}@{image.digest}, without a tag"
-        )
+        hint = f"the image is at {self.destination.name}@{image.digest}, without a tag"
+        return self._run(release, hint)
 
     def _run(self, release: Release, hint: str) -> Release:
         """Return the release with the verdict of a test that runs now.
