@@ -94,22 +94,16 @@ def run_sides(
         UsageError, RunnerError, SpaceError: see :func:`builder.deliver.smoke.abrun.ab_here` and
             ``ab_on_slurm``.
     """
-    if slurm is not None:
-        for side in sides.values():
-            if isinstance(side.artifact, Image) and side.reference.startswith("oci:"):
-                write_layout(side.artifact, project.layout, None, project.work.store)
-        folder = (project.reports / recipe.name).absolute()
-        return ab_on_slurm(
-            sides,
-            recipe,
-            folder,
-            slurm=sized(slurm, recipe, all_gpus=options.all_gpus),
-            options=options,
-            rounds=rounds,
-            reporter=project.work.reporter,
-        )
-    return ab_here(
-        sides, recipe, project.work, options=options, rounds=rounds, folder=project.reports
+    work, reports = project.work, project.reports
+    if slurm is None:
+        return ab_here(sides, recipe, work, options=options, rounds=rounds, folder=reports)
+    for side in sides.values():
+        if isinstance(side.artifact, Image) and side.reference.startswith("oci:"):
+            write_layout(side.artifact, project.layout, None, work.store)
+    folder = (reports / recipe.name).absolute()
+    slurm = sized(slurm, recipe, all_gpus=options.all_gpus)
+    return ab_on_slurm(
+        sides, recipe, folder, slurm=slurm, options=options, rounds=rounds, reporter=work.reporter
     )
 
 
