@@ -186,12 +186,9 @@ def _build(inputs: _Inputs, published: Image, lock: bytes, work: Workspace, fold
     notes = json.loads(published.manifest).get("annotations") or {}
     annotations = {name: notes[name] for name in _GIVEN if name in notes}
     request = Project(recipe.root, Workspace.of(settings, work.reporter)).request(recipe, path)
-    request = replace(
-        request,
-        lock=replace(request.lock, digest=inputs.lock),  # an annotation
-        requested=inputs.requested,
-        options=BuildOptions(annotations=annotations, download_base=recipe.format != "oci"),
-    )
+    options = BuildOptions(annotations=annotations, download_base=recipe.format != "oci")
+    locked = replace(request.lock, digest=inputs.lock)  # an annotation
+    request = replace(request, lock=locked, requested=inputs.requested, options=options)
     return Release(run_engine(find_engine("layered"), request), annotations).image
 
 
