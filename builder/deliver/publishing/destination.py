@@ -318,7 +318,7 @@ def open_destination(
 
     Args:
         text: the destination, without a tag.
-        known: see :class:`RegistryDestination`; None: nothing is to be pushed.
+        known: see :class:`RegistryDestination`; None: no push is announced.
         option: the command-line option that ``text`` comes from, for messages.
 
     Raises:

@@ -107,7 +107,7 @@ def run_builds(
         stack.enter_context(working(reporter, doing, len(scripts), "targets"))
         try:
             for target, script in scripts.items():
-                work = stack.enter_context(temporary_folder(folder, 0o755))
+                work = stack.enter_context(temporary_folder(folder, 0o700))
                 try:
                     number = submit(script, folder=work)
                 except BuilderError as e:
