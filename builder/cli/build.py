@@ -364,12 +364,13 @@ def _job_script(context: Context, recipe: Recipe, options: Command) -> str:
     """
     from builder.build.engines.prepare import download_inputs
     from builder.deliver.site.build_jobs import build_script
+    from builder.lock.inputs import Inputs
 
     asked = options.job
     assert asked is not None
     command = _job_command(context, recipe, options)
     script = build_script(recipe, command, asked)
-    request = context.project.request(recipe, options.lock_file)
+    request = context.project.request(Inputs.read(recipe), options)
     _note_left_out(context, recipe, request.lock)
     download_inputs(request)
     return script

@@ -23,9 +23,10 @@ def print_plan(context: Context, recipe: Recipe, lock_file: Path | None = None) 
     """
     from builder.build.engines.prepare import ordered_packages
     from builder.build.steps.recipe import recipe_steps
+    from builder.lock.inputs import Inputs
 
     project = replace(context.project, changed_code="ignore")  # builds no wheel
-    lock, _ = project.packages_of(recipe, lock_file)
+    lock = project.packages_of(Inputs.read(recipe), lock_file)
     if lock.record.left_out:
         context.output.note(f"{recipe.name}: {lock.record.left_out}")
     packages = ordered_packages(recipe, lock)

@@ -180,8 +180,8 @@ class LockRecord:
     """
 
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """What the lock was made from, by the names of :func:`builder.lock.inputs.inputs`. Empty in
-    locks of other tools."""
+    """What the lock was made from, by the names of :func:`builder.lock.inputs.recorded_inputs`.
+    Empty in locks of other tools."""
     solved_before: str = ""
     """The exclude-newer time of the conda packages, also one of the command line."""
     created: str = ""
@@ -217,6 +217,8 @@ class Lock:
     """None in locks of other tools, which pin no base image."""
     digest: str = ""
     """``sha256:...`` of the lock file's bytes, an annotation of images; empty: not written."""
+    text: bytes = field(default=b"", repr=False, compare=False)
+    """The lock file's bytes, as they were read or written; empty: not written."""
 
     def for_platform(self, platform: str) -> tuple[LockedPackage, ...]:
         """Return a platform's packages of category ``main``, in the order of the file."""

@@ -20,7 +20,8 @@ class LockOptions:
     update_base: bool = False
     """Pin the digest that the base's reference has now; packages stay."""
     exclude_newer: str | None = None
-    """Ignore packages newer than a date (``2026-11-01``) or of this ``month``."""
+    """A date or time (ISO 8601), or ``month``, that replaces the recipe's own for conda and pip
+    packages: packages published later are ignored."""
     solver: Solver = "rattler"
     """``rattler``, with uv for pip packages, or ``conda-lock``, which runs conda or micromamba."""
 

@@ -18,13 +18,11 @@ from pathlib import Path
 
 from builder.build.bases.python import base_python
 from builder.build.bases.resolve import (
-    check_base,
     is_made_here,
     open_recipe_base,
     resolve_recipe_base,
 )
 from builder.build.fetch.venv import locked_base_python
-from builder.build.image.recipe_files import recipe_entries
 from builder.build.steps.apt_solve import solve_os_packages
 from builder.build.wheels.builder import ImageWheelBuilder
 from builder.build.wheels.locked import place_wheels, remove_unnamed
@@ -33,17 +31,17 @@ from builder.core.model import Lock, LockedBase, OsPackage
 from builder.core.redact import redact
 from builder.core.stages import LockOptions
 from builder.core.workspace import Workspace
-from builder.lock.basepython import check_base_python
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import earlier_lock, read_lock, replace_lock
 from builder.lock.found import found_packages
+from builder.lock.inputs import Inputs
 from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment
 
 log = logging.getLogger(__name__)
 
 
-def lock(recipe: Recipe, work: Workspace, options: LockOptions, path: Path) -> Lock:
+def lock(inputs: Inputs, work: Workspace, options: LockOptions, path: Path) -> Lock:
     """Find the packages of a target, and write them to a lock file. Returns the lock as written.
 
     Raises:
@@ -51,14 +49,18 @@ def lock(recipe: Recipe, work: Workspace, options: LockOptions, path: Path) -> L
         SolveError: no set of packages satisfies the environment.
         FetchError, RegistryError: base, channel or index do not answer.
     """
-    _check(recipe, options.exclude_newer)
-    request = _request(recipe, work, options, path)
+    recipe = inputs.recipe
+    if recipe.uses_lock_unchanged:
+        problem = f"{recipe.source}: lock: names {recipe.lock_path}, which another tool made"
+        raise LockError(problem, "remove 'lock:' from the recipe to let builder lock")
+    check_environment(inputs, options.exclude_newer)
+    request = _request(inputs, work, options, path)
     # beside the lock file while the base is made, which may fail
-    with found_packages(request, path, options.solver) as found:
+    with found_packages(request, path) as found:
         base = request.base or resolve_recipe_base(recipe, work)
         log.info("%s: base %s is pinned to %s", recipe.name, redact(base.reference), base.digest)
         made = replace(found, base=base)
-        has_os_update = len(options.update) > len(request.update)
+        has_os_update = len(options.update) > len(request.options.update)
         known = None if options.update_base or has_os_update else request.previous
         made = _with_os_packages(recipe, work, made, known)
         before = earlier_lock(path)
@@ -70,29 +72,20 @@ def lock(recipe: Recipe, work: Workspace, options: LockOptions, path: Path) -> L
     return made
 
 
-def _check(recipe: Recipe, exclude_newer: str | None) -> None:
-    """Check what a recipe names, before anything is downloaded or made."""
-    if recipe.uses_lock_unchanged:
-        problem = f"{recipe.source}: lock: names {recipe.lock_path}, which another tool made"
-        raise LockError(problem, "remove 'lock:' from the recipe to let builder lock")
-    check_base(recipe)
-    check_base_python(recipe)
-    recipe_entries(recipe)
-    check_environment(recipe, exclude_newer)
-
-
-def _request(recipe: Recipe, work: Workspace, options: LockOptions, path: Path) -> LockRequest:
+def _request(inputs: Inputs, work: Workspace, options: LockOptions, path: Path) -> LockRequest:
     """Return the request for the packages: what to update, and the base if it is known before."""
+    recipe = inputs.recipe
     previous = read_lock(path) if options.is_update and path.exists() else None
     if options.update and previous is None:
         raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
     update = without_os_packages(options.update, previous) if previous else ()
     pinned = previous.base if previous and not options.update_base else None
     base = _base_before_packages(recipe, work, pinned)
-    replaced, date = previous or earlier_lock(path), options.exclude_newer
+    replaced = previous or earlier_lock(path)
     locked = replaced.packages if replaced else ()
-    builder = ImageWheelBuilder(recipe, work, base, date, locked)
-    return LockRequest(recipe, work.settings, base, previous, update, date, builder, work.reporter)
+    builder = ImageWheelBuilder(inputs, work, base, options.exclude_newer, locked)
+    options = replace(options, update=update)
+    return LockRequest(inputs, work.settings, base, previous, options, builder, work.reporter)
 
 
 def without_os_packages(names: Sequence[str], lock: Lock) -> tuple[str, ...]:

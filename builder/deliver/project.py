@@ -13,19 +13,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from builder.build.bases.resolve import check_base
 from builder.build.engines.base import BuildRequest, BuildResult
 from builder.build.engines.dispatch import find_engine, run_engine
+from builder.build.fetch.packages import fetch_for
 from builder.build.image.files import lock_in_image
 from builder.build.image.recipe_files import recipe_entries
 from builder.build.wheels.locked import build_missing_wheels
 from builder.build.wheels.own import changed_wheels, has_own_code, update_wheels
 from builder.core.errors import BuilderError, ConfigError, LockError, UsageError
-from builder.core.model import Image, Lock, SifImage
+from builder.core.model import Fetched, Image, Lock, LockedPackage, SifImage
 from builder.core.progress import QUIET, Reporter, working
 from builder.core.settings import Settings, project_root
 from builder.core.stages import BuildOptions, LockOptions
@@ -41,10 +41,9 @@ from builder.formats.oci.layout import (
 from builder.formats.trees.inside import own_path
 from builder.lock.basepython import check_base_python
 from builder.lock.config.recipe import Recipe, load_recipe, recipe_files
-from builder.lock.environment import recipe_environment
 from builder.lock.file import earlier_lock, read_lock
 from builder.lock.groups import chosen_groups
-from builder.lock.inputs import stale_reasons
+from builder.lock.inputs import Inputs, stale_reasons
 
 from .pulled import forget_pull, recorded_pull
 
@@ -169,9 +168,13 @@ class Project:
             SolveError: no set of packages satisfies the environment.
             FetchError, RegistryError: base, channel or index do not answer.
         """
+        return self._lock(Inputs.read(recipe), path or recipe.lock_path, options)
+
+    def _lock(self, inputs: Inputs, path: Path, options: LockOptions = LockOptions()) -> Lock:
         from .locking import lock
 
-        return lock(recipe, self.work, options, path or recipe.lock_path)
+        self.check(inputs.recipe)
+        return lock(inputs, self.work, options, path)
 
     def check(self, recipe: Recipe) -> list[Path]:
         """Check what a recipe names, before anything is downloaded or made.
@@ -193,16 +196,16 @@ class Project:
         path = recipe.lock_path
         if not path.exists():
             return [f"{path} does not exist"]
-        lock = read_lock(path)
-        return stale_reasons(recipe, lock) or self._code_reasons(recipe, lock)
+        inputs, lock = Inputs.read(recipe), read_lock(path)
+        return stale_reasons(inputs, lock) or self._code_reasons(inputs, lock)
 
-    def _code_reasons(self, recipe: Recipe, lock: Lock) -> list[str]:
+    def _code_reasons(self, inputs: Inputs, lock: Lock) -> list[str]:
         """Return the packages of the project whose wheels are others by now."""
         try:
-            changed = [old for old, _ in changed_wheels(recipe, lock, self.work)]
+            changed = [old for old, _ in changed_wheels(inputs, lock, self.work)]
         except BuilderError as e:
             return [f"your code has changed, and its wheel cannot be compared: {e.message}"]
-        folders = {p.name: recipe.root / p.source.url for p in changed if p.source}
+        folders = {p.name: inputs.recipe.root / p.source.url for p in changed if p.source}
         return [f"{name}: the files of {folder} changed" for name, folder in folders.items()]
 
     def ensure_lock(self, recipe: Recipe) -> tuple[Lock, Path]:
@@ -212,24 +215,28 @@ class Project:
             LockError: it is stale; the message holds the reasons.
             WheelError, RunnerError, FetchError: a wheel cannot be built.
         """
+        return self._fresh_lock(Inputs.read(recipe)), recipe.lock_path
+
+    def _fresh_lock(self, inputs: Inputs) -> Lock:
+        recipe = inputs.recipe
         path = recipe.lock_path
         if not path.exists():
             if recipe.uses_lock_unchanged:
                 hint = "correct the path, or remove 'lock:' to lock here"
                 raise LockError(f"{recipe.source}: lock: {path} does not exist", hint)
             self.work.reporter.note(f"no lock for {recipe.name} yet, locking now")
-            return self.lock(recipe), path
+            return self._lock(inputs, path)
         lock = read_lock(path)
-        if reasons := stale_reasons(recipe, lock):
+        if reasons := stale_reasons(inputs, lock):
             raise LockError(f"{path} is stale: {'; '.join(reasons)}", f"builder lock {recipe.name}")
-        if self.changed_code == "refuse" and (reasons := self._code_reasons(recipe, lock)):
+        if self.changed_code == "refuse" and (reasons := self._code_reasons(inputs, lock)):
             raise LockError(
                 f"{path} is stale: {'; '.join(reasons)}", f"builder build {recipe.name}"
             )
         if self.changed_code == "update":
-            lock = update_wheels(recipe, lock, path, self.work)
+            lock = update_wheels(inputs, lock, path, self.work)
         log.info("%s: the lock %s is up to date", recipe.name, path)
-        return lock, path
+        return lock
 
     def lock_of_own_code(self, recipe: Recipe) -> Lock | None:
         """Return the lock as it is, if it has packages of the project."""
@@ -238,56 +245,54 @@ class Project:
 
     def build(self, recipe: Recipe, options: BuildOptions = BuildOptions()) -> BuildResult:
         """Build a target from its lock. :meth:`place` puts the result into ``dist/``."""
+        request = self.request(Inputs.read(recipe), options)
+        result = run_engine(find_engine(options.engine or recipe.engine), request)
+        text = lock_in_image(request.lock.text)
+        return replace(result, image_lock=sha256(text), lock_text=text, requested=request.requested)
+
+    def request(self, inputs: Inputs, options: BuildOptions = BuildOptions()) -> BuildRequest:
+        """Return the request for an engine, from the target's lock or another lock file.
+
+        Warns of files that are left out because they look like secrets.
+        """
+        recipe = inputs.recipe
         secrets = self.check(recipe)
-        request = self._request(recipe, options.lock_file)
-        request = replace(request, options=options, work=self.build_work or self.work)
+        lock, work = self.packages_of(inputs, options.lock_file), self.build_work or self.work
         if secrets:
             from builder.build.image.ignore import secret_note
 
             self.work.reporter.warn(secret_note(recipe, secrets))
-        result = run_engine(find_engine(options.engine or recipe.engine), request)
-        text = lock_in_image(request.lock_text)
-        return replace(result, image_lock=sha256(text), lock_text=text, requested=request.requested)
 
-    def request(self, recipe: Recipe, lock_file: Path | None = None) -> BuildRequest:
-        """Return the request for an engine, from the target's lock or from ``lock_file``."""
-        self.check(recipe)
-        return self._request(recipe, lock_file)
+        def fetch(packages: Sequence[LockedPackage]) -> list[Fetched]:
+            build_missing_wheels(inputs, lock, self.work, packages)
+            return fetch_for(inputs, packages, work)
 
-    def packages_of(self, recipe: Recipe, lock_file: Path | None = None) -> tuple[Lock, Path]:
-        """Return the lock with the packages of the recipe's groups, and its file.
+        return BuildRequest(recipe, lock, work, fetch, inputs.environment.requested, options)
+
+    def packages_of(self, inputs: Inputs, lock_file: Path | None = None) -> Lock:
+        """Return the lock with the packages of the recipe's groups.
 
         Args:
-            recipe: the target.
+            inputs: of the target.
             lock_file: a lock file to use instead of the target's own, also one of another tool:
                 what builder makes from it is then in ``dist/``.
 
         Raises:
             LockError: see :meth:`ensure_lock`, or the lock has no such group.
         """
-        if lock_file is not None:
-            lock, path = self._given_lock(recipe, lock_file)
-        else:
-            lock, path = self.ensure_lock(recipe)
-        return chosen_groups(recipe, lock), path
+        lock = self._given_lock(inputs, lock_file) if lock_file else self._fresh_lock(inputs)
+        return chosen_groups(inputs.recipe, lock)
 
-    def _given_lock(self, recipe: Recipe, lock_file: Path) -> tuple[Lock, Path]:
-        recipe = recipe.model_copy(update={"lock": str(lock_file.absolute())})
+    def _given_lock(self, inputs: Inputs, lock_file: Path) -> Lock:
+        recipe = inputs.recipe.model_copy(update={"lock": str(lock_file.absolute())})
         if recipe.imported_lock is None:
-            return read_lock(lock_file), lock_file
+            return read_lock(lock_file)
         path = self.layout / f"{recipe.name}.lock.yml"
+        imported = Inputs.read(recipe)  # with a lock, the environment has other groups
         lock = earlier_lock(path)
-        if lock is None or stale_reasons(recipe, lock):
-            lock = self.lock(recipe, path=path)
-        return lock, path
-
-    def _request(self, recipe: Recipe, lock_file: Path | None) -> BuildRequest:
-        lock, path = self.packages_of(recipe, lock_file)
-        requested = recipe_environment(recipe).requested
-        build_wheels = partial(build_missing_wheels, recipe, lock, self.work)
-        return BuildRequest(
-            recipe, lock, path.read_bytes(), self.work, requested, build_wheels=build_wheels
-        )
+        if lock is None or stale_reasons(imported, lock):
+            lock = self._lock(imported, path)
+        return lock
 
     def place(
         self, result: BuildResult, layout: Path | None = None, tag: str | None = None
@@ -337,7 +342,7 @@ class Project:
 
         recipe = result.recipe
         packages = result.lock.for_platform(recipe.platform)
-        return plan_smoke(recipe.smoke, packages, recipe_environment(recipe).requested)
+        return plan_smoke(recipe.smoke, packages, result.requested)
 
     def smoke(
         self,

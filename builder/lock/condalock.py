@@ -27,10 +27,9 @@ from builder.core.store.leftovers import temporary_folder
 from builder.formats.net.mirrors import moved, public_url
 
 from .channels import SolverChannel, reachable_channels
-from .environment import recipe_environment
 from .file import read_lock
 from .indexes import named_indexes
-from .inputs import inputs, virtual_packages
+from .inputs import recorded_inputs, virtual_packages
 from .names import conda_mapping
 from .request import LockRequest, SolveRequest
 from .solve import finish_lock, request_for_solver
@@ -59,10 +58,9 @@ def conda_lock_target(request: LockRequest) -> Lock:
             its output.
         FetchError: a channel does not answer, or there is no result in time.
     """
-    recipe = request.recipe
     _check_options(request)
     program = _program()
-    environment = recipe_environment(recipe)
+    environment = request.inputs.environment
     if environment.sources:
         source = environment.sources[0]
         problem = f"{source.where}: conda-lock cannot lock {redact(source.text)}"
@@ -74,16 +72,16 @@ def conda_lock_target(request: LockRequest) -> Lock:
         solved = _solve(to_solve, channels, program)
     packages = [_locked(package, channels, request.settings) for package in solved]
     names = [channel.name for channel in channels]
-    record = LockRecord(inputs(recipe, environment))
-    return finish_lock(request, packages, names, recipe.environment_path, record)
+    record = LockRecord(recorded_inputs(request.inputs))
+    return finish_lock(request, packages, names, environment.path, record)
 
 
 def _check_options(request: LockRequest) -> None:
     """Refuse what only builder's own solvers do."""
-    recipe = request.recipe
-    dated = request.exclude_newer or recipe.conda.exclude_newer or recipe.pip.exclude_newer
-    if request.update or dated:
-        what = "update single packages" if request.update else "exclude_newer"
+    recipe, options = request.inputs.recipe, request.options
+    dated = options.exclude_newer or recipe.conda.exclude_newer or recipe.pip.exclude_newer
+    if options.update or dated:
+        what = "update single packages" if options.update else "exclude_newer"
         raise UsageError(f"--solver conda-lock cannot {what}", _OMIT)
 
 

@@ -8,8 +8,6 @@ numbers, so builder has its own; the tests compare the two.
 from __future__ import annotations
 
 import difflib
-import json
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,11 +16,8 @@ from typing import Any
 
 from builder.core.errors import ConfigError
 from builder.core.redact import redact
-from builder.core.settings import expand_home
-from builder.formats.net.urlvariables import UrlVariables
 
 from .condaspec import conda_spec_hint, conda_spec_name
-from .config.recipe import Recipe
 from .config.yamlfile import Key, YamlFile, parse_yaml, read_text
 from .othertools import other_file
 from .pipsection import PipSection, plain_value
@@ -30,8 +25,6 @@ from .spec import Environment, Spec
 
 #: Characters of a line with a comment. conda-lock's pattern of selectors needs quadratic time.
 MAX_LINE = 2000
-#: The folder of a project into which builder puts the wheels that it built, for other machines.
-WHEELS_FOLDER = "wheels"
 _SELECTOR = re.compile(r"(.+?)\s*(#.*)\[([^\[\]]+)\](?(2)[^\(\)]*)$")
 _SELECTORS = {
     "linux-64": {"linux64", "unix", "linux"},
@@ -67,25 +60,6 @@ def read_environment(path: Path, platform: str, root: Path | None = None) -> Env
     return _EnvironmentReader(file, root or path.parent).read(platform)
 
 
-def recipe_environment(recipe: Recipe) -> Environment:
-    """Return the content of a recipe's environment file; nothing if there is only a lock.
-
-    Raises:
-        ConfigError: see :func:`read_environment`; or the recipe does not set a variable of the
-            file.
-    """
-    path = recipe.environment_path
-    if not path.exists():
-        return Environment(path, "", (), (), ())
-    groups, pixi = () if recipe.lock else recipe.groups, recipe.lock_environment
-    found = read_any_environment(path, recipe.platform, recipe.root, groups, pixi)
-    unset = {name: value for name, value in found.variables if name not in recipe.env}
-    if unset:
-        hint = f"write into {recipe.source}: env: {json.dumps({**recipe.env, **unset})}"
-        raise ConfigError(f"{path}: variables: the recipe does not set {', '.join(unset)}", hint)
-    return found
-
-
 def read_any_environment(
     path: Path,
     platform: str,
@@ -113,28 +87,6 @@ def _of_other_tool(path: Path, text: str) -> ConfigError | None:
         return None
     problem = f"{path}: this is {found.what}, and 'environment:' names a conda environment file"
     return ConfigError(problem, found.hint)
-
-
-def find_links(recipe: Recipe) -> tuple[str, ...]:
-    """Return the folders (absolute) and URLs in which builder looks for wheels.
-
-    The environment file and the recipe name them; and there is the project's folder with wheels
-    that builder built.
-    """
-    environment = recipe_environment(recipe)
-    links = [_absolute(link, environment.path.parent) for link in environment.find_links]
-    links += [_absolute(link, recipe.root) for link in recipe.pip.find_links]
-    own = recipe.root.absolute() / WHEELS_FOLDER
-    if own.is_dir():  # a wheel of another target with the same name is in a folder below
-        links += [str(folder) for folder in (own, *sorted(own.iterdir())) if folder.is_dir()]
-    return tuple(links)
-
-
-def _absolute(link: str, folder: Path) -> str:
-    address = os.path.expandvars(link)
-    if "://" in address:  # a variable may contain the whole URL
-        return UrlVariables((link,)).expanded(link)
-    return str((folder / expand_home(address)).absolute())
 
 
 def _selected(path: Path, text: str, platform: str) -> Iterator[str]:

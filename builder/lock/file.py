@@ -211,6 +211,7 @@ class _LockReader:
             record=replace(record, created=created),
             base=base,
             digest=sha256(self._raw),
+            text=self._raw,
         )
 
     def _packages(self, items: list[Any]) -> Iterator[LockedPackage]:

@@ -56,7 +56,7 @@ def choose_solver(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Loc
 
 
 @contextmanager
-def found_packages(request: LockRequest, path: Path, solver: Solver) -> Iterator[Lock]:
+def found_packages(request: LockRequest, path: Path) -> Iterator[Lock]:
     """Find packages; while the base is made, store them, and keep them if that fails.
 
     Those of an earlier lock stay if only the base or OS packages are updated. Nothing is stored
@@ -65,23 +65,22 @@ def found_packages(request: LockRequest, path: Path, solver: Solver) -> Iterator
     Args:
         request: what to lock.
         path: the lock file.
-        solver: see :func:`choose_solver`.
     """
-    previous = request.previous
-    if previous and not request.update and has_base_python(previous, request.base):
-        log.info("%s: the packages of %s stay", request.recipe.name, path)
+    previous, recipe, options = request.previous, request.inputs.recipe, request.options
+    if previous and not options.update and has_base_python(previous, request.base):
+        log.info("%s: the packages of %s stay", recipe.name, path)
         yield previous
         return
-    if request.update:
-        log.info("%s: updating %s", request.recipe.name, ", ".join(request.update))
-    solve = choose_solver(request.recipe, solver)
+    if options.update:
+        log.info("%s: updating %s", recipe.name, ", ".join(options.update))
+    solve = choose_solver(recipe, options.solver)
     if request.base is not None or previous is not None:
         yield solve(request)
         return
     file = path.with_name(f"{path.name}.unfinished")
-    options = f"{solver} {request.exclude_newer}"
-    lock = _stored(request, file, options) or solve(request)
-    write_lock(replace(lock, record=replace(lock.record, asked=options)), file)
+    asked = f"{options.solver} {options.exclude_newer}"
+    lock = _stored(request, file, asked) or solve(request)
+    write_lock(replace(lock, record=replace(lock.record, asked=asked)), file)
     try:
         yield lock
     except BuilderError as e:
@@ -91,10 +90,10 @@ def found_packages(request: LockRequest, path: Path, solver: Solver) -> Iterator
     file.unlink(missing_ok=True)
 
 
-def _stored(request: LockRequest, file: Path, options: str) -> Lock | None:
+def _stored(request: LockRequest, file: Path, asked: str) -> Lock | None:
     """Return the lock, without its base, that an earlier command solved; None if there is none."""
-    lock, recipe = earlier_lock(file), request.recipe
-    if lock is None or lock.record.asked != options or stale_reasons(recipe, lock):
+    lock, inputs = earlier_lock(file), request.inputs
+    if lock is None or lock.record.asked != asked or stale_reasons(inputs, lock):
         return None
-    request.reporter.note(f"{recipe.name}: continuing from {file}; remove it to solve again")
+    request.reporter.note(f"{inputs.recipe.name}: continuing from {file}; remove it to solve again")
     return replace(lock, record=replace(lock.record, asked=""))

@@ -28,10 +28,9 @@ from builder.formats.net.mirrors import public_url
 from builder.formats.trees.inside import wider_project
 
 from .basepython import refuse_conda_packages
-from .environment import recipe_environment
 from .formats import ForeignLock, LockTarget, foreign_python, read_foreign
 from .groups import left_out_line
-from .inputs import channels, inputs, missing
+from .inputs import Inputs, channels, missing, recorded_inputs
 from .manifests import CHANNEL, is_manifest, pinned_python
 from .names import pypi_name
 from .othertools import relock_command
@@ -47,7 +46,6 @@ from .solve import (
 from .sourcerecords import GIT_HASH, GIT_URLS
 from .sourcesolve import missing_requirements, wheel_package
 from .spec import SourceSpec, Spec
-from .urls import url_variables
 
 _CONTROL = re.compile(r"[\x00-\x1f]")
 #: Minor versions of Python 3 that a lock may be for.
@@ -70,29 +68,30 @@ def import_lock(request: LockRequest) -> Lock:
         FetchError: a channel or index does not answer, and the recipe names no fallback.
         WheelError: a wheel cannot be built from its source.
     """
-    recipe, path = request.recipe, request.recipe.imported_lock
+    inputs, recipe, options = request.inputs, request.inputs.recipe, request.options
+    path = recipe.imported_lock
     assert path is not None
-    if request.update:
+    if options.update:
         raise UsageError(
-            f"--update {request.update[0]}: the versions of target {recipe.name} are those of {path.name}",
+            f"--update {options.update[0]}: the versions of target {recipe.name} are those of {path.name}",
             f"update it with the tool that wrote {path.name}, then: builder lock {recipe.name}",
         )
-    environment = recipe_environment(recipe)
+    environment = inputs.environment
     named = channels(recipe, environment) or (CHANNEL,)  # those from which Python is solved
     to_solve = request_for_solver(request, replace(environment, channels=named))
-    task = _Task(to_solve, Cutoffs.of(recipe, request.exclude_newer), path, request.wheel_builder)
+    task = _Task(to_solve, Cutoffs.of(recipe, options.exclude_newer), path, request.wheel_builder)
     foreign, added, found_in = _with_python(task)
-    _check_urls(task, foreign)
+    _check_urls(task, foreign, inputs)
     settings = request.settings
     packages = [replace(p, url=public_url(settings, p.url)) for p in foreign.packages]
     if foreign.pinned:
         packages += _find_pinned(task, foreign, added)
     packages += _build_sources(task, foreign, [*added, *packages])
     _refuse_duplicates(task, packages, added)
-    line, asked = left_out_line(recipe.groups, foreign.omitted), inputs(recipe, environment)
+    line, asked = left_out_line(recipe.groups, foreign.omitted), recorded_inputs(inputs)
     record = LockRecord(asked, task.cutoffs.text, imported_tool=foreign.tool, left_out=line)
     lock = finish_lock(request, [*packages, *added], found_in, path, record)
-    if lacking := missing(recipe, lock):
+    if lacking := missing(inputs, lock):
         raise LockError("\n".join(lacking), f"lock it with the tool that wrote {path.name}")
     for note in _notes(path, foreign, lock, added):
         request.reporter.note(f"{recipe.name}: {note}")
@@ -282,7 +281,7 @@ def _check_repository(source: SourceSpec) -> None:
         raise LockError(f"{where}: {source.revision[:80]!r} is no commit", hint)
 
 
-def _check_urls(task: _Task, foreign: ForeignLock) -> None:
+def _check_urls(task: _Task, foreign: ForeignLock, inputs: Inputs) -> None:
     """Look at the URLs of what an index or builder itself fetches.
 
     Raises:
@@ -293,7 +292,7 @@ def _check_urls(task: _Task, foreign: ForeignLock) -> None:
     texts = [(source.where, source.url) for source in foreign.sources]
     texts += [(pin.where, pin.text.removeprefix(f"{pin.name} @ ")) for pin in foreign.pinned]
     texts += [(str(task.path), option.partition(" ")[2]) for option in foreign.index_options]
-    allowed = url_variables(task.request.recipe)
+    allowed = inputs.url_variables
     for where, url in texts:
         if _CONTROL.search(url):
             raise LockError(f"{where}: {redact(url)!r} has a control character", "lock again")

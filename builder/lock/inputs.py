@@ -1,11 +1,15 @@
-"""The inputs of a lock, as text in its metadata, so that builder can report why it is stale."""
+"""The inputs of a lock: read once, and as text in its metadata, so that builder can report why it
+is stale.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from textwrap import shorten
@@ -18,15 +22,21 @@ from builder.core.errors import ConfigError, LockError
 from builder.core.markers import ARCHITECTURES, applies
 from builder.core.model import Lock, canonical_json
 from builder.core.redact import redact
+from builder.core.settings import expand_home
+from builder.formats.net.pipconfig import pip_configuration
+from builder.formats.net.urlvariables import UrlVariables
 
 from .config.recipe import Recipe
-from .environment import recipe_environment
+from .environment import read_any_environment
 from .file import lock_bytes
 from .groups import chosen_groups, is_own
 from .names import pypi_name
 from .record import prefixed
 from .spec import Environment, SourceSpec, Spec
+from .urls import recipe_urls
 
+#: The folder of a project into which builder puts the wheels that it built, for other machines.
+WHEELS_FOLDER = "wheels"
 #: The value of exclude_newer for the start of the month in which is locked.
 MONTH = "month"
 #: Name of the input in the lock's record -> name in messages, of inputs that each lock has.
@@ -65,6 +75,71 @@ _GLIBC = {
 }
 #: ``debian:SUITE``, or an image in a registry: ``docker://docker.io/library/ubuntu:24.04``.
 _KNOWN_BASE = re.compile(r"(?:docker://(?:[^@]*/)?)?(?:debian|ubuntu):([a-z]+|\d\d(?:\.04)?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a user writes for a target: its recipe, and the content of its environment file.
+
+    A command reads it once per target, so what it calls up to date is what it builds. What builder
+    itself writes is no part of it, and is read when it is needed: the lock, and the project's
+    folder of wheels.
+    """
+
+    recipe: Recipe
+    environment: Environment
+    """It is empty if the recipe has only a lock."""
+
+    @classmethod
+    def read(cls, recipe: Recipe) -> Inputs:
+        """Read the environment file of a recipe.
+
+        Raises:
+            ConfigError: see :func:`builder.lock.environment.read_environment`; or the recipe does
+                not set a variable of the file.
+        """
+        path = recipe.environment_path
+        if not path.exists():
+            return cls(recipe, Environment(path, "", (), (), ()))
+        groups, pixi = () if recipe.lock else recipe.groups, recipe.lock_environment
+        found = read_any_environment(path, recipe.platform, recipe.root, groups, pixi)
+        unset = {name: value for name, value in found.variables if name not in recipe.env}
+        if unset:
+            hint = f"write into {recipe.source}: env: {json.dumps({**recipe.env, **unset})}"
+            problem = f"variables: the recipe does not set {', '.join(unset)}"
+            raise ConfigError(f"{path}: {problem}", hint)
+        return cls(recipe, found)
+
+    @property
+    def find_links(self) -> tuple[str, ...]:
+        """The folders (absolute) and URLs in which builder looks for wheels.
+
+        The environment file and the recipe name them; and there is the project's folder with
+        wheels that builder built, as it is now.
+        """
+        recipe, environment = self.recipe, self.environment
+        links = [_absolute(link, environment.path.parent) for link in environment.find_links]
+        links += [_absolute(link, recipe.root) for link in recipe.pip.find_links]
+        own = recipe.root.absolute() / WHEELS_FOLDER
+        if own.is_dir():  # a wheel of another target with the same name is in a folder below
+            links += [str(folder) for folder in (own, *sorted(own.iterdir())) if folder.is_dir()]
+        return tuple(links)
+
+    @property
+    def url_variables(self) -> UrlVariables:
+        """The variables that URLs of the lock may contain, from recipe, environment and pip."""
+        pip, own = pip_configuration(), self.environment
+        urls = [*recipe_urls(self.recipe), pip.index_url, *pip.extra_index_urls, *pip.find_links]
+        urls += [*own.channels, own.index_url, *own.extra_index_urls, *own.find_links]
+        urls += [source.url for source in own.sources]
+        return UrlVariables(tuple(url for url in urls if url and "$" in url and "://" in url))
+
+
+def _absolute(link: str, folder: Path) -> str:
+    address = os.path.expandvars(link)
+    if "://" in address:  # a variable may contain the whole URL
+        return UrlVariables((link,)).expanded(link)
+    return str((folder / expand_home(address)).absolute())
 
 
 def virtual_packages(recipe: Recipe) -> dict[str, str]:
@@ -114,11 +189,12 @@ def cutoff(text: str | None, where: str, now: datetime | None = None) -> datetim
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
-def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
+def recorded_inputs(inputs: Inputs) -> dict[str, str]:
     """Return everything that decides what is locked, as text, for the lock's record.
 
     The base image is not included: the lock has separate keys for it.
     """
+    recipe, environment = inputs.recipe, inputs.environment
     builds = {
         name: canonical_json(build.model_dump(mode="json", exclude_defaults=True)).decode()
         for name, build in recipe.pip.build.items()
@@ -177,21 +253,19 @@ def imported_file(path: Path) -> dict[str, str]:
 
 
 def content_hash(values: Mapping[str, str]) -> str:
-    """Return one SHA-256 (hex) over :func:`inputs`."""
+    """Return one SHA-256 (hex) over :func:`recorded_inputs`."""
     return hashlib.sha256(canonical_json(prefixed(values))).hexdigest()
 
 
-def stale_reasons(recipe: Recipe, lock: Lock) -> list[str]:
-    """Return the reasons why a lock no longer matches its recipe and environment file.
+def stale_reasons(inputs: Inputs, lock: Lock) -> list[str]:
+    """Return the reasons why a lock no longer matches the recipe and environment file of now.
 
     The project's own code is not compared, see :mod:`builder.build.wheels.own`.
 
     A lock of another tool has no record of its inputs. For such a lock only the platform is
     checked, the base if it pins one, and that it contains every package of the environment file.
-
-    Raises:
-        ConfigError: the environment file is wrong.
     """
+    recipe = inputs.recipe
     if recipe.platform not in lock.platforms:
         platforms = ", ".join(lock.platforms) or "no platform"
         return [f"the lock is for {platforms}, the recipe for {recipe.platform}"]
@@ -199,14 +273,14 @@ def stale_reasons(recipe: Recipe, lock: Lock) -> list[str]:
     if lock.base and lock.base.reference != recipe.base:
         reasons.append(f"base changed from {lock.base.reference} to {recipe.base}")
     if not is_own(lock):
-        return reasons + missing(recipe, chosen_groups(recipe, lock))
-    return [*reasons, *_changed_inputs(recipe, lock)]
+        return reasons + missing(inputs, chosen_groups(recipe, lock))
+    return [*reasons, *_changed_inputs(inputs, lock)]
 
 
-def _changed_inputs(recipe: Recipe, lock: Lock) -> Iterator[str]:
+def _changed_inputs(inputs: Inputs, lock: Lock) -> Iterator[str]:
     """Yield the changes of a recipe and its environment file since the lock was made."""
-    now = inputs(recipe, recipe_environment(recipe))
-    imported = recipe.imported_lock.name if recipe.imported_lock else "the lock of another tool"
+    now, file = recorded_inputs(inputs), inputs.recipe.imported_lock
+    imported = file.name if file else "the lock of another tool"
     for key, title in {**_TITLES, **_OPTIONAL, "imported": imported}.items():
         absent = "[]" if key in _OPTIONAL else ""
         old, new = lock.record.inputs.get(key, absent), now.get(key, absent)
@@ -239,7 +313,7 @@ def require_sha256(recipe: Recipe, lock: Lock) -> None:
 
 
 def _difference(old: str, new: str) -> str:
-    """Return the difference of two texts of :func:`inputs`: added and removed items, or the order.
+    """Return the difference of two texts of :func:`recorded_inputs`: added and removed items, or the order.
 
     The old text is from a lock, and may be anything.
     """
@@ -264,14 +338,14 @@ def _items(value: Any) -> list[str] | None:
     return [str(item) for item in value] if isinstance(value, list) else None
 
 
-def missing(recipe: Recipe, lock: Lock) -> list[str]:
+def missing(inputs: Inputs, lock: Lock) -> list[str]:
     """Return the packages of the environment file that are not in a lock, with file and line."""
+    recipe, environment = inputs.recipe, inputs.environment
     packages = lock.for_platform(recipe.platform)
     names = {package.name.lower() for package in packages}
     names |= {canonicalize_name(name) for name in names} | {pypi_name(name) for name in names}
     pythons = (p.version for p in packages if (p.manager, p.name) == ("conda", "python"))
     python = next(pythons, "3.11")
-    environment = recipe_environment(recipe)
     # a pip section implies conda's pip
     specs: list[Spec | SourceSpec] = [spec for spec in environment.conda if spec.text != "pip"]
     specs += [

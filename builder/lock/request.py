@@ -11,8 +11,10 @@ from typing import Protocol
 from builder.core.model import Lock, LockedBase, LockedPackage, LockedSource
 from builder.core.progress import QUIET, Reporter
 from builder.core.settings import Settings
+from builder.core.stages import LockOptions
 
 from .config.recipe import Recipe
+from .inputs import Inputs
 from .spec import Environment, SourceSpec
 
 
@@ -24,7 +26,7 @@ class LockRequest:
     :func:`builder.lock.condalock.conda_lock_target`. Each of them writes nothing.
     """
 
-    recipe: Recipe
+    inputs: Inputs
     settings: Settings
     """Cache, mirrors, and whether to work offline."""
     base: LockedBase | None = None
@@ -32,12 +34,8 @@ class LockRequest:
     replaces the conda packages."""
     previous: Lock | None = None
     """An earlier lock; its packages stay where the sources allow."""
-    update: Sequence[str] = ()
-    """Names of conda or pip packages in ``previous`` that are updated to the newest version; others
-    change only if they have to."""
-    exclude_newer: str | None = None
-    """A date or time (ISO 8601), or ``month``, that replaces the recipe's own for conda and pip
-    packages: packages published later are ignored."""
+    options: LockOptions = LockOptions()
+    """``update`` names conda or pip packages in ``previous``, no OS packages."""
     wheel_builder: WheelBuilder | None = None
     """Builds the wheels of source packages; None: these are errors."""
     reporter: Reporter = QUIET

@@ -22,8 +22,7 @@ from .basepython import has_base_python, take_base_python
 from .config.merge import near_hint
 from .config.recipe import Recipe
 from .config.yamlfile import place_of
-from .environment import recipe_environment
-from .inputs import CONDA_INPUTS, channels, content_hash, cutoff, inputs
+from .inputs import CONDA_INPUTS, Inputs, channels, content_hash, cutoff, recorded_inputs
 from .record import TIME
 from .request import LockRequest, SolveRequest, WheelBuilder
 from .sourcerecords import pinned_repositories
@@ -60,20 +59,19 @@ def lock_target(request: LockRequest) -> Lock:
     """Solve conda and then pip packages, and return the lock. Writes nothing.
 
     Raises:
-        ConfigError: the environment file, a spec or a date is wrong.
+        ConfigError: a spec or a date is wrong.
         UsageError: ``update`` contains a name that the previous lock does not have.
         SolveError: no set of packages satisfies the environment; the message contains the solver's
             reason.
         FetchError: a channel or index does not answer, and the recipe names no fallback.
         WheelError: a wheel cannot be built from its source.
     """
-    recipe, previous = request.recipe, request.previous
-    environment = recipe_environment(recipe)
-    cutoffs = Cutoffs.of(recipe, request.exclude_newer)
+    recipe, previous = request.inputs.recipe, request.previous
+    cutoffs = Cutoffs.of(recipe, request.options.exclude_newer)
     old_conda, old_pip = _of_managers(previous, recipe.platform)
-    update_conda, update_pip = _split_update(recipe, request.update, old_conda, old_pip)
-    to_solve = request_for_solver(request, environment)
-    record = LockRecord(inputs(recipe, environment), cutoffs.text)
+    update_conda, update_pip = _split_update(recipe, request.options.update, old_conda, old_pip)
+    to_solve = request_for_solver(request, request.inputs.environment)
+    record = LockRecord(recorded_inputs(request.inputs), cutoffs.text)
     if previous and not update_conda and _is_solved(previous, record, request.base):
         conda, found_in = old_conda, previous.channels
         request.reporter.note(f"{recipe.name}: {len(conda)} conda packages are unchanged")
@@ -89,8 +87,8 @@ def lock_target(request: LockRequest) -> Lock:
 
 def request_for_solver(request: LockRequest, environment: Environment) -> SolveRequest:
     """Return the request to solve an environment of the target, without dates and earlier lock."""
-    settings, reporter = request.settings, request.reporter
-    return SolveRequest(request.recipe, environment, settings, reporter=reporter, base=request.base)
+    recipe, settings, reporter = request.inputs.recipe, request.settings, request.reporter
+    return SolveRequest(recipe, environment, settings, reporter=reporter, base=request.base)
 
 
 def finish_lock(
@@ -109,7 +107,7 @@ def finish_lock(
         source: the file that names the packages.
         record: with the inputs.
     """
-    recipe = request.recipe
+    recipe = request.inputs.recipe
     return Lock(
         packages=tuple(sorted(packages, key=lambda p: (p.manager, p.name))),
         platforms=(recipe.platform,),
@@ -138,13 +136,15 @@ def _of_managers(
     return conda, [package for package in packages if package.manager == "pip"]
 
 
-def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
-    """Check environment file, conda specs and dates of a target, without network and solver.
+def check_environment(inputs: Inputs, exclude_newer: str | None = None) -> None:
+    """Check channels, conda specs and dates of a target, without network and solver.
 
     Raises:
-        ConfigError: the file or a date is wrong, or the file names no channels.
+        ConfigError: the environment file does not exist or names no channels, or a spec or a date
+            is wrong.
     """
-    path = recipe.environment_path
+    recipe, environment = inputs.recipe, inputs.environment
+    path = environment.path
     if recipe.lock and not path.exists():
         Cutoffs.of(recipe, exclude_newer)
         return
@@ -152,7 +152,6 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
         where = place_of(recipe.source, "environment")
         hint = "correct the path, or restore the file"
         raise ConfigError(f"{where}: {path} does not exist", hint)
-    environment = recipe_environment(recipe)
     Cutoffs.of(recipe, exclude_newer)
     if not recipe.lock and not recipe.uses_base_python and not channels(recipe, environment):
         hint = "add the line channels: [conda-forge]"

@@ -11,25 +11,9 @@ from urllib.parse import unquote
 
 from builder.core.errors import SolveError
 from builder.core.redact import redact
-from builder.formats.net.pipconfig import pip_configuration
-from builder.formats.net.urlvariables import UrlVariables, variables_in
+from builder.formats.net.urlvariables import variables_in
 
 from .config.recipe import Recipe
-from .environment import recipe_environment
-
-
-def url_variables(recipe: Recipe) -> UrlVariables:
-    """Return the variables that URLs of the lock may contain, from recipe, environment and pip.
-
-    Raises:
-        ConfigError: the environment file is wrong.
-    """
-    pip = pip_configuration()
-    urls = [*recipe_urls(recipe), pip.index_url, *pip.extra_index_urls, *pip.find_links]
-    own = recipe_environment(recipe)
-    urls += [*own.channels, own.index_url, *own.extra_index_urls, *own.find_links]
-    urls += [source.url for source in own.sources]
-    return UrlVariables(tuple(url for url in urls if url and "$" in url and "://" in url))
 
 
 def recipe_urls(recipe: Recipe) -> list[str | None]:

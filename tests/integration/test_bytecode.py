@@ -11,14 +11,14 @@ import pytest
 from builder.build.bytecode import compile as compile_module
 from builder.build.bytecode.compile import compile_packages
 from builder.build.bytecode.inputs import BytecodeRequest
-from builder.build.engines.base import BuildRequest, Clock
+from builder.build.engines.base import Clock
 from builder.build.engines.prepare import prepare_inputs
 from builder.build.run.select import runner_classes
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.deliver.project import Project
-from builder.lock.file import read_lock
+from builder.lock.inputs import Inputs
 from tests.integration.conftest import Builder, keep_base, new_project, runner_environment
 
 RECIPE = """\
@@ -148,10 +148,9 @@ def test_runners(
         monkeypatch.setenv(variable, value)
     settings = Settings.from_environment(cache=own.cache)
     store = Store(settings.cache)
-    recipe = Project(own.root, Workspace(settings, store)).recipe("own")
-    base, packages = prepare_inputs(
-        BuildRequest(recipe, read_lock(recipe.lock_path), b"", Workspace(settings, store)), Clock()
-    )
+    project = Project(own.root, Workspace(settings, store))
+    recipe = project.recipe("own")
+    base, packages = prepare_inputs(project.request(Inputs.read(recipe)), Clock())
     chosen = tuple(p for p in packages.locked if p.name in ("rich", "pip"))
     compile_request = BytecodeRequest(packages, base, recipe, Workspace(settings, store), 90, ())
     expected = compile_packages(compile_request, chosen)

@@ -21,6 +21,7 @@ from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import read_lock
+from builder.lock.inputs import Inputs
 from builder.lock.spec import SourceSpec
 from tests.integration.conftest import Builder, keep_base
 from tests.support.gitserver import GitServer, Repo
@@ -129,7 +130,7 @@ def wheel_builder(root: Path) -> ImageWheelBuilder:
     values = {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "platform": "linux-64"}
     recipe = Recipe.model_validate({**values, "root": root, "source": root / "t.yaml"})
     settings = Settings.from_environment({"HOME": str(root.parent)}, cache=root.parent / "cache")
-    return ImageWheelBuilder(recipe, Workspace(settings, Store(settings.cache)))
+    return ImageWheelBuilder(Inputs.read(recipe), Workspace(settings, Store(settings.cache)))
 
 
 def opened(spec: SourceSpec, repo: Repo, copy: Path) -> SourceTree:

@@ -18,17 +18,17 @@ import yaml
 from builder.build.fetch.packages import fetch_packages
 from builder.core.errors import ConfigError, FetchError, SolveError, UsageError
 from builder.core.model import LockedBase
-from builder.core.progress import NullReporter
+from builder.core.progress import QUIET, NullReporter
 from builder.core.settings import Settings
+from builder.core.stages import LockOptions
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.core.workspace import Workspace
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import write_lock
-from builder.lock.inputs import stale_reasons
+from builder.lock.inputs import Inputs, stale_reasons
 from builder.lock.request import LockRequest
 from builder.lock.solve import lock_target
-from builder.lock.urls import url_variables
 from tests.support.channel import TIMESTAMP, index_channel, make_package, serve
 
 BASE = LockedBase("debian:bookworm", "sha256:" + "0" * 64)
@@ -119,8 +119,9 @@ def target(tmp_path, channel):
     return make
 
 
-def lock(recipe: Recipe, settings: Settings, **more):
-    return lock_target(LockRequest(recipe, settings, base=BASE, **more))
+def lock(recipe: Recipe, settings: Settings, previous=None, reporter=QUIET, **options):
+    asked = LockOptions(**options)
+    return lock_target(LockRequest(Inputs.read(recipe), settings, BASE, previous, asked, reporter=reporter))
 
 
 def versions(lock_) -> dict[str, str]:
@@ -141,7 +142,7 @@ def test_target_decides(target, settings, channel, tmp_path):
     assert hashlib.sha256(raw).hexdigest() == numpy.sha256 and hashlib.md5(raw).hexdigest() == numpy.md5
     assert numpy.dependencies == {"python": ">=3.11,<3.12", "python_abi": "3.11.* *_cp311"}
     assert made.channels == (channel.url,) and made.base == BASE and made.platforms == ("linux-64",)
-    assert stale_reasons(recipe, made) == []
+    assert stale_reasons(Inputs.read(recipe), made) == []
 
 
 def test_same_sources_same_bytes(target, settings, tmp_path):
@@ -266,7 +267,9 @@ def test_variables_in_channel(target, settings, tmp_path, monkeypatch):
             "MINE_TOKEN"
         ]
         fetched = fetch_packages(
-            made.packages, Workspace(settings, Store(settings.cache)), variables=url_variables(recipe)
+            made.packages,
+            Workspace(settings, Store(settings.cache)),
+            variables=Inputs.read(recipe).url_variables,
         )
         assert sha256_file(fetched[0].path) == f"sha256:{made.packages[0].sha256}"
         with pytest.raises(SolveError) as caught:

@@ -41,5 +41,6 @@ def request(tmp_path: Path, packages: Sequence[LockedPackage] = (), **recipe: An
         ("linux-64",),
         base=LockedBase("debian:bookworm", f"sha256:{HASH}"),
         digest="sha256:lock",
+        text=b"version: 1\n",
     )
-    return BuildRequest(made, lock, b"version: 1\n", Workspace(settings, Store(settings.cache)))
+    return BuildRequest(made, lock, Workspace(settings, Store(settings.cache)), lambda packages: [])

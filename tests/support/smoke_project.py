@@ -78,6 +78,7 @@ class SmokeProject:
                 image=None,
                 artifact=SimpleNamespace(digest=self.digest),
                 image_lock=IMAGE_LOCK,
+                requested=frozenset(),
             )
 
         run_smoke = Project.smoke

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from builder.core.model import Image, Lock, LockedBase, LockedPackage, MissingLibrary, SifImage
+from builder.core.model import Image, Lock, LockedBase, MissingLibrary, SifImage
 from builder.core.settings import DEFAULT_EPOCH
 from builder.core.stages import BuildOptions
 from builder.core.store.files import space_errors
@@ -25,6 +25,7 @@ from builder.lock.record import lock_date
 if TYPE_CHECKING:
     from builder.build.steps.changes import StepDifference
     from builder.formats.layers.conflicts import Conflict
+    from builder.formats.layers.packages import Fetch
 
 
 @dataclass(frozen=True)
@@ -34,18 +35,16 @@ class BuildRequest:
     recipe: Recipe
     lock: Lock
     """If it pins no base (made by another tool), the current image of the recipe's ``base`` is
-    used.
+    used. Its text is in the image as ``/opt/builder/conda-lock.yml``.
     """
-    lock_text: bytes
-    """The lock file; it is in the image as ``/opt/builder/conda-lock.yml``."""
     work: Workspace
+    fetch: Fetch
+    """Returns archives of the lock: missing ones are downloaded, or built from their sources."""
     requested: frozenset[str] = frozenset()
     """Names of the packages that the environment file lists; conda records them as requested."""
     options: BuildOptions = BuildOptions()
     wheel_of: str = ""
     """The source package whose wheel is built in the image, which has its ``base_packages`` too."""
-    build_wheels: Callable[[Sequence[LockedPackage]], None] = lambda packages: None
-    """Is called before archives are fetched: builds the wheels among them that no place has."""
 
     @property
     def created(self) -> int:

@@ -206,7 +206,7 @@ def _add_files(request: BuildRequest, built: Path, base: BaseImage) -> SifImage:
     context = LinkContext(PREFIX, "", "", recipe.platform, request.requested)
     # no activation scripts: cotainr's own environment script activates the environment for every
     # command
-    entries = system_entries(recipe, request.lock_text, context, ())
+    entries = system_entries(recipe, request.lock.text, context, ())
     files = make_layer(entries, "builder: files", request.work)
     image = image_of_build(request, below, [files], {})
     return write_target_sif(request, "cotainr", image, opened.sif)

@@ -125,13 +125,13 @@ def _inputs_digest(engine: str, request: BuildRequest) -> str | None:
         return None
     # the paths in these files do not matter here, only their contents
     context = LinkContext(r.recipe.conda.prefix, "", "", r.recipe.platform)
-    entries = system_entries(r.recipe, r.lock_text, context, ())
+    entries = system_entries(r.recipe, r.lock.text, context, ())
     files = make_layer(entries, "builder: files", r.work)
     inputs: dict[str, Any] = {
         "builder": [__version__, FORMAT],
         "engine": engine,
         "recipe": r.recipe.model_dump(mode="json", exclude=_NOT_CONTENTS),
-        "lock": hashlib.sha256(r.lock_text).hexdigest(),
+        "lock": hashlib.sha256(r.lock.text).hexdigest(),
         "base": [mirrored_base(r.work.settings, r.lock.base.reference), r.lock.base.digest],
         "files": files.diff_id,
         "requested": sorted(r.requested),

@@ -196,7 +196,7 @@ def make_layers(request: BuildRequest, clock: Clock) -> Stack:
     below, above = recipe_steps(recipe)
     _run(stack, below, clock)
     scripts = stack.packages.activation.scripts
-    files = system_entries(recipe, request.lock_text, stack.files.context, scripts)
+    files = system_entries(recipe, request.lock.text, stack.files.context, scripts)
     stack.layers.append(_layer(request, files, FILES_TITLE))
     _run(stack, above, clock)
     return stack

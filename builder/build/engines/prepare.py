@@ -9,10 +9,9 @@ from pathlib import Path
 
 from builder.build.bases.image import BaseImage
 from builder.build.bases.resolve import is_made_here, open_recipe_base, resolve_recipe_base
-from builder.build.fetch.packages import fetch_for
 from builder.build.image.config import make_image
 from builder.core.errors import ConfigError, ImageError, LockError
-from builder.core.model import Fetched, Image, Layer, Lock, LockedBase, LockedPackage, SifImage
+from builder.core.model import Image, Layer, Lock, LockedBase, LockedPackage, SifImage
 from builder.core.redact import redact
 from builder.core.store.blobs import Store
 from builder.formats.layers.cache import FORMAT, cache_key
@@ -151,18 +150,10 @@ def download_inputs(request: BuildRequest) -> None:
 
 
 def fetch_archives(request: BuildRequest) -> Fetch:
-    """Return the function that fetches archives of the lock: missing ones are downloaded or built.
-
-    It raises what :func:`builder.build.fetch.packages.fetch_packages` raises.
-    """
+    """Return the request's function that fetches archives; warn of a lock with weak hashes."""
     if problem := without_sha256(request.recipe, request.lock):
         request.work.reporter.warn(f"{problem}; such an image cannot be published")
-
-    def fetch(packages: Sequence[LockedPackage]) -> list[Fetched]:
-        request.build_wheels(packages)
-        return fetch_for(request.recipe, packages, request.work)
-
-    return fetch
+    return request.fetch
 
 
 def prepare_inputs(request: BuildRequest, clock: Clock) -> tuple[BaseImage, Packages]:

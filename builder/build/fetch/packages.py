@@ -20,9 +20,7 @@ from builder.core.store.files import space_errors
 from builder.core.store.temporary import claimed
 from builder.core.workspace import Workspace
 from builder.formats.net.urlvariables import NO_VARIABLES, UrlVariables
-from builder.lock.config.recipe import Recipe
-from builder.lock.environment import find_links
-from builder.lock.urls import url_variables
+from builder.lock.inputs import Inputs
 
 from .failure import NotAvailable, first_line, not_found
 from .places import LocalFile, Places, Url
@@ -76,12 +74,12 @@ def fetch_packages(
     return [fetched or next(downloaded) for fetched in local]
 
 
-def fetch_for(recipe: Recipe, packages: Sequence[LockedPackage], work: Workspace) -> list[Fetched]:
+def fetch_for(inputs: Inputs, packages: Sequence[LockedPackage], work: Workspace) -> list[Fetched]:
     """Return archives for a target, also from the find-links of its recipe and environment.
 
     URLs get the variables that these files name. Raises as :func:`fetch_packages`.
     """
-    links, variables = find_links(recipe), url_variables(recipe)
+    links, variables = inputs.find_links, inputs.url_variables
     return fetch_packages(packages, work, find_links=links, variables=variables)
 
 

@@ -5,7 +5,7 @@
 2. its URL; the Python of a base image (``builder://base/...``) is made from its URL,
 3. for wheels: files of the same name where find-links and the indexes of pip's configuration point.
    Wheels that builder built (``builder://wheels/...``) are in the store, or in the project's folder
-   ``wheels/``, which :func:`builder.lock.environment.find_links` adds.
+   ``wheels/``, which :attr:`builder.lock.inputs.Inputs.find_links` adds.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from builder.build.bases.resolve import resolve_recipe_base
@@ -32,7 +32,7 @@ from builder.formats.layers.cache import cache_key
 from builder.formats.qemu import emulation
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.wheelbuild import WheelBuild
-from builder.lock.environment import recipe_environment
+from builder.lock.inputs import Inputs
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.solve import Cutoffs
 from builder.lock.sourcerecords import locked_url
@@ -57,7 +57,7 @@ _ROUNDS = 3
 class ImageWheelBuilder:
     """The :class:`builder.lock.request.WheelBuilder` of a target."""
 
-    recipe: Recipe
+    inputs: Inputs
     work: Workspace
     base: LockedBase | None = None
     """The base that the lock pins; None: the one that the recipe names now."""
@@ -69,6 +69,11 @@ class ImageWheelBuilder:
     """
     reports: bool = True
     """Whether the user reads which wheels are built."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """The target's."""
+        return self.inputs.recipe
 
     def name_of(self, source: SourceSpec) -> str | None:
         """See :class:`builder.lock.request.WheelBuilder`."""
@@ -135,7 +140,7 @@ class ImageWheelBuilder:
     def _requirement(self, name: str, locked: LockedSource) -> SourceSpec:
         """Return the source to open: the user's own line has the variables."""
         spec = spec_of(name, locked)
-        for own in recipe_environment(self.recipe).sources:
+        for own in self.inputs.environment.sources:
             same = own.kind == spec.kind and own.subdirectory == spec.subdirectory
             if same and locked_url(own.url) == spec.url:
                 return replace(own, name=name, revision=spec.revision, sha256=spec.sha256)
@@ -193,7 +198,7 @@ class ImageWheelBuilder:
                 tree.path.relative_to(tree.root).as_posix(),
                 backend,
                 requires,
-                fetch_for(self.recipe, wheels, self.work),
+                fetch_for(self.inputs, wheels, self.work),
                 options,
                 f"{self.recipe.conda.prefix}/bin/python",
                 self._uv(seen),
@@ -289,7 +294,8 @@ class ImageWheelBuilder:
             }
         )
         lock = Lock(tuple(packages), (recipe.platform,), base=self._base)
-        return BuildRequest(plain, lock, b"", self.work, wheel_of=name)
+        fetch = partial(fetch_for, self.inputs, work=self.work)
+        return BuildRequest(plain, lock, self.work, fetch, wheel_of=name)
 
     def _uv(self, packages: Sequence[LockedPackage]) -> Path:
         """Return uv for the processor of the image."""
@@ -341,7 +347,7 @@ class ImageWheelBuilder:
         if previous is None:
             return None
         try:
-            [fetched] = fetch_for(self.recipe, [previous], self.work.quiet())
+            [fetched] = fetch_for(self.inputs, [previous], self.work.quiet())
         except FetchError:
             return None
         return self._from_record(self._stored(fetched), pinned)
@@ -368,8 +374,7 @@ class ImageWheelBuilder:
 
     @cached_property
     def _request(self) -> SolveRequest:
-        recipe = self.recipe
-        environment = recipe_environment(recipe)
+        recipe, environment = self.recipe, self.inputs.environment
         newest = Cutoffs.of(recipe, self.exclude_newer).pip
         return SolveRequest(
             recipe, environment, self.work.settings, newest=newest, reporter=self.work.reporter

@@ -14,9 +14,7 @@ from builder.core.store.files import sha256_file
 from builder.core.workspace import Workspace
 from builder.formats.trees.inside import own_path
 from builder.lock.config.recipe import Recipe, load_recipe, recipe_files
-
-#: The folder of a project with the wheels that were built for it. Whoever has it need not build them.
-FOLDER = "wheels"
+from builder.lock.inputs import WHEELS_FOLDER, Inputs
 
 
 def place_wheels(lock: Lock, root: Path, store: Store) -> list[Path]:
@@ -29,7 +27,7 @@ def place_wheels(lock: Lock, root: Path, store: Store) -> list[Path]:
         SpaceError: the disk is full.
     """
     placed = []
-    folder = own_path(root, FOLDER)
+    folder = own_path(root, WHEELS_FOLDER)
     for package in lock.packages:
         source = store.get(package.key) if package.source is not None else None
         if source is None:  # it came from the project
@@ -54,7 +52,7 @@ def remove_unnamed(replaced: Sequence[LockedPackage], recipe: Recipe) -> None:
         locks = [path.read_bytes() for path in paths if path.exists()]
     except (ConfigError, OSError):
         return  # what a target names is not known
-    folder = own_path(recipe.root, FOLDER)
+    folder = own_path(recipe.root, WHEELS_FOLDER)
     for package in built:
         digest = str(package.sha256)
         if any(digest.encode() in lock for lock in locks):
@@ -68,12 +66,12 @@ def remove_unnamed(replaced: Sequence[LockedPackage], recipe: Recipe) -> None:
 
 
 def build_missing_wheels(
-    recipe: Recipe, lock: Lock, work: Workspace, packages: Sequence[LockedPackage]
+    inputs: Inputs, lock: Lock, work: Workspace, packages: Sequence[LockedPackage]
 ) -> None:
     """Build the wheels among packages that neither the cache nor the project nor find-links have.
 
     Args:
-        recipe: the target.
+        inputs: of the target.
         lock: its lock.
         work: settings and cache.
         packages: those of the lock whose archives are needed.
@@ -82,21 +80,22 @@ def build_missing_wheels(
         WheelError: a wheel cannot be built, or another one than the locked came out.
         FetchError: a source is not available.
     """
+    recipe = inputs.recipe
     unbuilt = [p for p in lock.for_platform(recipe.platform) if p.source is None]
     for package in packages:
         if package.source is None or work.store.get(package.key) is not None:
             continue
         with contextlib.suppress(FetchError):
-            fetch_for(recipe, [package], work.quiet())
+            fetch_for(inputs, [package], work.quiet())
             continue
         from .builder import ImageWheelBuilder  # slow, and nearly always not needed
 
-        builder = ImageWheelBuilder(recipe, work, lock.base)
+        builder = ImageWheelBuilder(inputs, work, lock.base)
         work.reporter.note(
-            f"{package.filename} is not in {recipe.root / FOLDER}: building it from its source"
+            f"{package.filename} is not in {recipe.root / WHEELS_FOLDER}: building it from its source"
         )
         try:
             builder.rebuild(package, unbuilt)
         except FetchError as e:
-            copy = f"copy {FOLDER}/{package.filename} from the machine that locked"
+            copy = f"copy {WHEELS_FOLDER}/{package.filename} from the machine that locked"
             raise type(e)(e.message, f"{copy}; or {e.hint}" if e.hint else copy) from None

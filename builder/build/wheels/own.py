@@ -22,6 +22,7 @@ from builder.core.model import Lock, LockedPackage, LockedSource
 from builder.core.workspace import Workspace
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import replace_lock
+from builder.lock.inputs import Inputs
 from builder.lock.othertools import relock_command
 
 from .locked import place_wheels, remove_unnamed
@@ -63,7 +64,7 @@ def changed_folders(recipe: Recipe, lock: Lock, work: Workspace) -> list[LockedP
 
 
 def changed_wheels(
-    recipe: Recipe, lock: Lock, work: Workspace
+    inputs: Inputs, lock: Lock, work: Workspace
 ) -> list[tuple[LockedPackage, LockedPackage]]:
     """Return the locked packages whose wheels are others by now, and the new ones.
 
@@ -71,28 +72,29 @@ def changed_wheels(
         WheelError, RunnerError, FetchError: a wheel cannot be built.
         LockError, ConfigError: see :func:`changed_folders`.
     """
-    changed = changed_folders(recipe, lock, work)
+    changed = changed_folders(inputs.recipe, lock, work)
     if not changed:
         return []
     # slow, and nearly always not needed
     from .builder import ImageWheelBuilder
 
-    builder = ImageWheelBuilder(recipe, work, lock.base, reports=False)
-    unbuilt = [p for p in lock.for_platform(recipe.platform) if p.source is None]
+    builder = ImageWheelBuilder(inputs, work, lock.base, reports=False)
+    unbuilt = [p for p in lock.for_platform(inputs.recipe.platform) if p.source is None]
     pairs = [(old, builder.current(old, unbuilt)) for old in changed]
     return [(old, new) for old, new in pairs if new != old]
 
 
-def update_wheels(recipe: Recipe, lock: Lock, path: Path, work: Workspace) -> Lock:
+def update_wheels(inputs: Inputs, lock: Lock, path: Path, work: Workspace) -> Lock:
     """Return the lock with the wheels of the project's own code; write it if one has changed.
 
     Raises:
         LockError: a wheel requires what the lock does not have.
         WheelError, RunnerError, FetchError, ConfigError: see :func:`changed_wheels`.
     """
-    pairs = changed_wheels(recipe, lock, work)
+    pairs = changed_wheels(inputs, lock, work)
     if not pairs:
         return lock
+    recipe = inputs.recipe
     new = {old.key: now for old, now in pairs}
     packages = tuple(new.get(p.key, p) if p.source else p for p in lock.packages)
     made = replace(lock, packages=packages)

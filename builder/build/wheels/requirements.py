@@ -17,6 +17,7 @@ from builder.core.errors import SolveError, WheelError
 from builder.core.model import LockedPackage
 from builder.core.store.files import write_atomic
 from builder.core.workspace import Workspace
+from builder.lock.inputs import Inputs
 from builder.lock.pip import solve_pip
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Spec
@@ -80,7 +81,8 @@ def fetch_uv(packages: Sequence[LockedPackage], request: SolveRequest, work: Wor
     if not program.exists():
         asked = replace(request, newest=None)
         wheels = resolve_requirements([f"uv=={own}"], "uv", packages, asked, isolated=True)
-        [fetched] = fetch_for(request.recipe, wheels, work)
+        inputs = Inputs(request.recipe, request.environment)
+        [fetched] = fetch_for(inputs, wheels, work)
         with zipfile.ZipFile(fetched.path) as archive:
             data = archive.read(f"uv-{own}.data/scripts/uv")
         write_atomic(program, data, mode=0o755, durable=True)

@@ -15,10 +15,10 @@ from builder.formats.trees.inside import check_inside, is_inside
 from builder.lock.channels import probe_channels
 from builder.lock.config.recipe import load_recipe, recipe_files
 from builder.lock.config.sites import load_site
-from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock
 from builder.lock.formats import foreign_python
 from builder.lock.indexes import probe_indexes
+from builder.lock.inputs import Inputs
 from builder.lock.manifests import CHANNEL
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment
@@ -137,7 +137,7 @@ def _adapt(written: Written, root: Path, settings: Settings) -> None:
     if recipe.uses_lock_unchanged:
         written.notes.append(f"{draft.lock} is used as it is: builder lock is not needed")
         return
-    environment = recipe_environment(recipe)
+    environment = Inputs.read(recipe).environment
     if recipe.site.fabric.infiniband and _is_pip_only(environment) and is_plain_base(recipe):
         draft = written.draft = replace(draft, base_packages=INFINIBAND_PACKAGES)
         written.notes.append("NCCL needs libibverbs for InfiniBand: the recipe adds it to the base")

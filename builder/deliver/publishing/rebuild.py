@@ -32,7 +32,7 @@ from builder.deliver.project import Project
 from builder.formats.oci.digest import sha256
 from builder.lock.config.explain import first_problem
 from builder.lock.config.recipe import Recipe, load_recipe
-from builder.lock.environment import recipe_environment
+from builder.lock.inputs import Inputs
 from builder.lock.urls import recipe_urls
 
 from .published import described_image, layers_by_name
@@ -176,19 +176,19 @@ def _build(inputs: _Inputs, published: Image, lock: bytes, work: Workspace, fold
     if inputs.engine != "layered":
         raise ImageError(f"the engine {inputs.engine} makes other bytes each time")
     try:
-        recipe_environment(recipe)
+        own = Inputs.read(recipe)
     except ConfigError:  # the project has another file by now; the lock has what was in it
-        recipe = recipe.model_copy(update={"environment": ""})
+        own = Inputs.read(recipe.model_copy(update={"environment": ""}))
     _require_known_variables(recipe)
     settings = replace(work.settings, cache=folder / "cache", epoch=inputs.epoch)
     path = folder / "conda-lock.yml"
     path.write_bytes(lock)
     notes = json.loads(published.manifest).get("annotations") or {}
     annotations = {name: notes[name] for name in _GIVEN if name in notes}
-    request = Project(recipe.root, Workspace.of(settings, work.reporter)).request(recipe, path)
-    options = BuildOptions(annotations=annotations, download_base=recipe.format != "oci")
+    options = BuildOptions(path, annotations=annotations, download_base=recipe.format != "oci")
+    request = Project(recipe.root, Workspace.of(settings, work.reporter)).request(own, options)
     locked = replace(request.lock, digest=inputs.lock)  # an annotation
-    request = replace(request, lock=locked, requested=inputs.requested, options=options)
+    request = replace(request, lock=locked, requested=inputs.requested)
     return Release(run_engine(find_engine("layered"), request), annotations).image
 
 

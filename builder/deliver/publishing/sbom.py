@@ -30,6 +30,7 @@ from builder.core.version import __version__
 from builder.core.workspace import Workspace
 from builder.formats.layers.cache import licences_record
 from builder.lock.config.recipe import Recipe
+from builder.lock.inputs import Inputs
 
 if TYPE_CHECKING:
     from builder.build.bases.dpkg import BaseSystem, DebianPackage
@@ -64,7 +65,7 @@ def _licences(recipe: Recipe, lock: Lock, work: Workspace) -> Licences:
         from builder.build.fetch.packages import fetch_for
         from builder.formats.layers.licences import declared_licences
 
-        archives = fetch_for(recipe, missing, work)
+        archives = fetch_for(Inputs.read(recipe), missing, work)
 
         def read(fetched: Fetched) -> list[str]:
             found = declared_licences(fetched)

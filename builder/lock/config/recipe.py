@@ -315,7 +315,7 @@ class Recipe(Model):
     def environment_path(self) -> Path:
         """The environment file. With ``lock`` it need not exist; without ``environment`` it cannot.
 
-        :func:`builder.lock.environment.recipe_environment` reads it.
+        :class:`builder.lock.inputs.Inputs` has its content.
         """
         return self.root / (self.environment or _NO_FILE)
 

@@ -14,7 +14,7 @@ from builder.core.settings import Settings
 from builder.lock.basepython import check_base_python
 from builder.lock.config.recipe import Recipe, load_recipe
 from builder.lock.imported import import_lock
-from builder.lock.inputs import stale_reasons
+from builder.lock.inputs import Inputs, stale_reasons
 from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment, lock_target
 
@@ -62,12 +62,12 @@ def test_locked(tmp_path: Path, settings: Settings) -> None:
     """No channel is needed. The lock is stale when ``python:`` changes."""
     environment(tmp_path, "python>=3.11", "pip")
     made = recipe(tmp_path)
-    check_environment(made)
-    lock = lock_target(LockRequest(made, settings, base=BASE))
+    check_environment(Inputs.read(made))
+    lock = lock_target(LockRequest(Inputs.read(made), settings, base=BASE))
     assert lock.packages == (PYTHON,) and lock.channels == ()
     assert lock.record.inputs["python"] == '["base"]'
-    assert stale_reasons(made, lock) == []
-    other = recipe(tmp_path, python="base-with-packages")
+    assert stale_reasons(Inputs.read(made), lock) == []
+    other = Inputs.read(recipe(tmp_path, python="base-with-packages"))
     assert stale_reasons(other, lock) == ["python changed: now with base-with-packages, without base"]
 
 
@@ -81,7 +81,7 @@ def test_locked(tmp_path: Path, settings: Settings) -> None:
 def test_refused(tmp_path: Path, settings: Settings, line: str, message: str) -> None:
     environment(tmp_path, "pip", line)
     with pytest.raises(SolveError, match=message):
-        lock_target(LockRequest(recipe(tmp_path), settings, base=BASE))
+        lock_target(LockRequest(Inputs.read(recipe(tmp_path)), settings, base=BASE))
 
 
 def test_imported(tmp_path: Path, settings: Settings) -> None:
@@ -89,16 +89,17 @@ def test_imported(tmp_path: Path, settings: Settings) -> None:
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "mine"\nversion = "1"\n')
     (tmp_path / "uv.lock").write_text(UV.format(">=3.10"))
     made = recipe(tmp_path, lock="uv.lock", environment="")
-    assert import_lock(LockRequest(made, settings, base=BASE)).packages == (PYTHON,)
+    assert import_lock(LockRequest(Inputs.read(made), settings, base=BASE)).packages == (PYTHON,)
     (tmp_path / "uv.lock").write_text(UV.format(">=3.12"))
     with pytest.raises(SolveError, match="uv.lock: python 3.12.*the base debian:bookworm has Python 3.11.2"):
-        import_lock(LockRequest(made, settings, base=BASE))
+        import_lock(LockRequest(Inputs.read(made), settings, base=BASE))
 
 
 def test_locks_with_conda_packages(tmp_path: Path, settings: Settings) -> None:
     (tmp_path / "conda.txt").write_text(EXPLICIT)
+    made = recipe(tmp_path, lock="conda.txt", environment="")
     with pytest.raises(BuilderError, match=r"conda.txt: has conda packages \(six\)"):
-        import_lock(LockRequest(recipe(tmp_path, lock="conda.txt", environment=""), settings, base=BASE))
+        import_lock(LockRequest(Inputs.read(made), settings, base=BASE))
     with pytest.raises(ConfigError, match=r"t.yaml:2: python: conda-lock.yml is used unchanged"):
         check_base_python(recipe(tmp_path, lock="conda-lock.yml"))
 
@@ -123,11 +124,11 @@ def test_another_base(tmp_path: Path, settings: Settings, requires: str, base: s
     (tmp_path / "pyproject.toml").write_text(text)
     made = recipe(tmp_path, environment="pyproject.toml")
     with pytest.raises(SolveError) as caught:
-        lock_target(LockRequest(made, settings, base=BASE))
+        lock_target(LockRequest(Inputs.read(made), settings, base=BASE))
     typed = typed_recipe(caught.value.hint, tmp_path)
     assert (typed.base, typed.python) == (base, "base")
     python = replace(PYTHON, version=version)
-    lock = lock_target(LockRequest(typed, settings, base=LockedBase(base, BASE.digest, python)))
+    lock = lock_target(LockRequest(Inputs.read(typed), settings, base=LockedBase(base, BASE.digest, python)))
     assert lock.packages == (python,)
 
 
@@ -138,8 +139,8 @@ def test_python_version_file(tmp_path: Path, settings: Settings) -> None:
     (tmp_path / ".python-version").write_text("3.10\n")
     made = recipe(tmp_path, environment="pyproject.toml")
     with pytest.raises(SolveError) as caught:
-        lock_target(LockRequest(made, settings, base=BASE))
+        lock_target(LockRequest(Inputs.read(made), settings, base=BASE))
     typed = re.match(r"name Python (\S+) in (\S+):1; or take the Python of another base", caught.value.hint)
     assert typed is not None, caught.value.hint
     Path(typed[2]).write_text(typed[1])
-    assert lock_target(LockRequest(made, settings, base=BASE)).packages == (PYTHON,)
+    assert lock_target(LockRequest(Inputs.read(made), settings, base=BASE)).packages == (PYTHON,)

@@ -8,9 +8,11 @@ import pytest
 
 from builder.core.errors import SolveError, UsageError
 from builder.core.settings import Settings
+from builder.core.stages import LockOptions
 from builder.lock.condalock import conda_lock_target
 from builder.lock.config.recipe import Recipe
 from builder.lock.found import choose_solver
+from builder.lock.inputs import Inputs
 from builder.lock.request import LockRequest
 
 
@@ -24,7 +26,8 @@ def solve(folder: Path, update: tuple[str, ...] = (), date: str | None = None, *
     base = {"name": "t", "base": "debian:bookworm", "environment": "environment.yml", "root": folder}
     recipe = Recipe.model_validate({**base, **values})
     settings = Settings(folder / "cache", folder / "tmp", 1)
-    conda_lock_target(LockRequest(recipe, settings, update=update, exclude_newer=date))
+    options = LockOptions(update, exclude_newer=date)
+    conda_lock_target(LockRequest(Inputs.read(recipe), settings, options=options))
 
 
 def test_no_program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

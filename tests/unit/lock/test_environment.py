@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from builder.core.errors import ConfigError
-from builder.lock.environment import find_links, read_environment
+from builder.lock.environment import read_environment
+from builder.lock.inputs import Inputs
 from tests.support.image_kit import recipe
 
 FULL = """\
@@ -208,6 +209,6 @@ def test_variables_of_find_links(tmp_path, monkeypatch, link, read):
     monkeypatch.setenv("TOKEN", "abc")
     monkeypatch.setenv("REGISTRY_PASSWORD", "s3cret")
     asking = recipe(tmp_path, pip={"find_links": [link]})
-    assert find_links(asking) == (read,)
+    assert Inputs.read(asking).find_links == (read,)
     (tmp_path / "wheels").mkdir()
-    assert find_links(asking) == (read, str(tmp_path / "wheels"))
+    assert Inputs.read(asking).find_links == (read, str(tmp_path / "wheels"))

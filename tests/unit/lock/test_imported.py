@@ -13,11 +13,12 @@ import pytest
 from builder.core.errors import LockError, SolveError, UsageError
 from builder.core.model import Lock, LockedBase, LockedPackage, LockedSource
 from builder.core.settings import Settings
+from builder.core.stages import LockOptions
 from builder.lock import imported
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import read_lock, write_lock
 from builder.lock.imported import import_lock
-from builder.lock.inputs import stale_reasons
+from builder.lock.inputs import Inputs, stale_reasons
 from builder.lock.request import BuiltWheel, LockRequest, SolveRequest
 from builder.lock.spec import SourceSpec
 
@@ -100,7 +101,7 @@ def recipe(root: Path, **values) -> Recipe:
 
 
 def run(root: Path, settings: Settings, **values) -> Lock:
-    return import_lock(LockRequest(recipe(root, **values), settings, base=BASE))
+    return import_lock(LockRequest(Inputs.read(recipe(root, **values)), settings, base=BASE))
 
 
 @pytest.fixture
@@ -187,9 +188,9 @@ def test_sources(folder: Path, settings: Settings, solved: list[SolveRequest]) -
     (folder / "requirements.txt").write_text(f"tool @ git+https://host.example/tool.git@{commit}\n")
     target = recipe(folder, lock="requirements.txt")
     with pytest.raises(LockError, match="tool is locked as source"):
-        import_lock(LockRequest(target, settings, base=BASE))
+        import_lock(LockRequest(Inputs.read(target), settings, base=BASE))
     builder = FakeBuilder()
-    lock = import_lock(LockRequest(target, settings, base=BASE, wheel_builder=builder))
+    lock = import_lock(LockRequest(Inputs.read(target), settings, base=BASE, wheel_builder=builder))
     (source,) = builder.asked
     assert (source.kind, source.url, source.revision) == ("git", "https://host.example/tool.git", commit)
     assert [p.url for p in lock.packages if p.name == "tool"] == ["builder://wheels/tool-1-py3-none-any.whl"]
@@ -206,19 +207,20 @@ def test_stale(folder: Path, settings: Settings, solved: list[SolveRequest]) -> 
     target = recipe(folder)
     lock = write_lock(run(folder, settings), target.lock_path)
     assert target.lock_path == folder / "uv.t.lock.yml"
-    assert stale_reasons(target, read_lock(target.lock_path)) == []
-    (reason,) = stale_reasons(recipe(folder, groups=["main", "dev"]), lock)
+    assert stale_reasons(Inputs.read(target), read_lock(target.lock_path)) == []
+    (reason,) = stale_reasons(Inputs.read(recipe(folder, groups=["main", "dev"])), lock)
     assert reason == "groups changed: now with dev, main"
     (folder / "uv.lock").write_text(UV + "# more\n")
-    assert stale_reasons(target, lock) == ["uv.lock changed"]
+    assert stale_reasons(Inputs.read(target), lock) == ["uv.lock changed"]
     (folder / "uv.lock").unlink()
     with pytest.raises(LockError, match=r"uv.lock: no such lock file"):
-        stale_reasons(target, lock)
+        stale_reasons(Inputs.read(target), lock)
 
 
 def test_update(folder: Path, settings: Settings) -> None:
+    asked = LockRequest(Inputs.read(recipe(folder)), settings, base=BASE, options=LockOptions(["fast"]))
     with pytest.raises(UsageError, match="the versions of target t are those of uv.lock"):
-        import_lock(LockRequest(recipe(folder), settings, base=BASE, update=["fast"]))
+        import_lock(asked)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +289,7 @@ def test_hostile_sources(
     target = recipe(folder, lock="pylock.toml")
     builder = FakeBuilder()
     with pytest.raises(LockError, match=message) as error:
-        import_lock(LockRequest(target, settings, base=BASE, wheel_builder=builder))
+        import_lock(LockRequest(Inputs.read(target), settings, base=BASE, wheel_builder=builder))
     assert builder.asked == []
     assert "s3cr3t" not in str(error.value)
 

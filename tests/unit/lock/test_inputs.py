@@ -12,12 +12,12 @@ from builder.core.errors import ConfigError, LockError
 from builder.core.model import Lock, LockedBase, LockedPackage, LockRecord
 from builder.core.settings import Settings
 from builder.lock.config.recipe import Recipe
-from builder.lock.environment import read_environment
 from builder.lock.file import read_lock, write_lock
 from builder.lock.inputs import (
+    Inputs,
     content_hash,
     cutoff,
-    inputs,
+    recorded_inputs,
     require_sha256,
     stale_reasons,
     virtual_packages,
@@ -64,7 +64,7 @@ def settings(tmp_path):
 def locked(tmp_path) -> Lock:
     (tmp_path / "environment.yml").write_text(ENVIRONMENT)
     r = recipe(tmp_path)
-    values = inputs(r, read_environment(r.environment_path, r.platform))
+    values = recorded_inputs(Inputs.read(r))
     lock = Lock(
         packages=tuple(package(n) for n in ("python", "zlib", "pip")),
         platforms=("linux-64",),
@@ -76,8 +76,8 @@ def locked(tmp_path) -> Lock:
 
 
 def test_fresh(tmp_path, locked, settings):
-    assert stale_reasons(recipe(tmp_path), locked) == []
-    assert stale_reasons(recipe(tmp_path), read_lock(tmp_path / "t.lock.yml")) == []
+    assert stale_reasons(Inputs.read(recipe(tmp_path)), locked) == []
+    assert stale_reasons(Inputs.read(recipe(tmp_path)), read_lock(tmp_path / "t.lock.yml")) == []
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_irrelevant_changes(tmp_path, locked, settings, old, new):
     """Changes of the file that do not make a lock stale."""
     assert old in ENVIRONMENT
     (tmp_path / "environment.yml").write_text(ENVIRONMENT.replace(old, new))
-    assert stale_reasons(recipe(tmp_path), locked) == []
+    assert stale_reasons(Inputs.read(recipe(tmp_path)), locked) == []
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_irrelevant_changes(tmp_path, locked, settings, old, new):
 def test_environment_changes(tmp_path, locked, settings, old, new, reason):
     assert old in ENVIRONMENT
     (tmp_path / "environment.yml").write_text(ENVIRONMENT.replace(old, new))
-    reasons = stale_reasons(recipe(tmp_path), locked)
+    reasons = stale_reasons(Inputs.read(recipe(tmp_path)), locked)
     assert len(reasons) == 1 and reasons[0].startswith(reason)
     assert "secret" not in reasons[0]
 
@@ -133,14 +133,14 @@ def test_environment_changes(tmp_path, locked, settings, old, new, reason):
     ],
 )
 def test_recipe_changes(tmp_path, locked, settings, change, reason):
-    assert stale_reasons(recipe(tmp_path, **change), locked) == [reason]
+    assert stale_reasons(Inputs.read(recipe(tmp_path, **change)), locked) == [reason]
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a": [1]}'])
 def test_records_that_are_damaged(tmp_path, locked, settings, text):
     """What a lock says about its inputs may be anything."""
     old = replace(locked, record=LockRecord(dict.fromkeys(locked.record.inputs, text)))
-    reasons = stale_reasons(recipe(tmp_path), old)
+    reasons = stale_reasons(Inputs.read(recipe(tmp_path)), old)
     assert reasons and all("changed from" in reason and len(reason) < 2000 for reason in reasons)
 
 
@@ -148,11 +148,12 @@ def test_lock_of_conda_lock(tmp_path, settings):
     """A lock of conda-lock is checked for the names of the environment file."""
     (tmp_path / "environment.yml").write_text(ENVIRONMENT)
     lock = Lock(tuple(package(n) for n in ("python", "zlib", "pip", "numpy")), ("linux-64", "osx-64"))
-    assert stale_reasons(recipe(tmp_path), lock) == []
+    assert stale_reasons(Inputs.read(recipe(tmp_path)), lock) == []
     lock = Lock(tuple(package(n) for n in ("python", "pip", "numpy")), ("linux-64", "osx-64"))
-    assert stale_reasons(recipe(tmp_path), lock) == [f"{tmp_path}/environment.yml:6: zlib is not in the lock"]
+    reasons = stale_reasons(Inputs.read(recipe(tmp_path)), lock)
+    assert reasons == [f"{tmp_path}/environment.yml:6: zlib is not in the lock"]
     (tmp_path / "environment.yml").unlink()
-    assert stale_reasons(recipe(tmp_path), lock) == []
+    assert stale_reasons(Inputs.read(recipe(tmp_path)), lock) == []
 
 
 def test_md5(tmp_path, settings):
@@ -173,7 +174,7 @@ def test_base_of_a_lock_of_another_tool(tmp_path, settings):
     """A lock made elsewhere never replaces the recipe's base."""
     evil = LockedBase("docker://host.example/evil:1", "sha256:" + "0" * 64)
     lock = Lock((package("python"),), ("linux-64",), base=evil)
-    assert stale_reasons(recipe(tmp_path), lock) == [
+    assert stale_reasons(Inputs.read(recipe(tmp_path)), lock) == [
         "base changed from docker://host.example/evil:1 to debian:bookworm"
     ]
 
@@ -220,10 +221,10 @@ def test_cutoff():
             cutoff(wrong, "recipe.yaml")
 
 
-def with_pip(root: Path, *lines: str) -> Recipe:
+def with_pip(root: Path, *lines: str) -> Inputs:
     text = ENVIRONMENT + "".join(f"    - {line}\n" for line in lines)
     (root / "environment.yml").write_text(text)
-    return recipe(root)
+    return Inputs.read(recipe(root))
 
 
 def test_sources(tmp_path, locked, settings):
@@ -236,7 +237,7 @@ def test_sources(tmp_path, locked, settings):
         "source packages changed: now with git+https://h.example/t@v1",
         "constraints changed: now with scipy<2",
     ]
-    values = inputs(changed, read_environment(changed.environment_path, "linux-64"))
+    values = recorded_inputs(changed)
     lock = replace(locked, record=LockRecord(values))
     assert stale_reasons(changed, lock) == []
     assert stale_reasons(with_pip(tmp_path), lock)[1:] == [

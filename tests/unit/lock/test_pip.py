@@ -17,8 +17,8 @@ from builder.core.model import LockedPackage, LockedSource
 from builder.core.settings import Settings
 from builder.core.store.files import sha256_file
 from builder.lock.config.recipe import Recipe
-from builder.lock.environment import recipe_environment
 from builder.lock.indexes import Indexes, check_kind
+from builder.lock.inputs import Inputs
 from builder.lock.pip import solve_pip
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.spec import Environment, SourceSpec, Spec
@@ -83,7 +83,7 @@ def request(folder: Path, environment: str, *, offline: bool = False) -> SolveRe
     )
     variables = {"HOME": str(folder), "BUILDER_CACHE": str(folder / "cache")}
     settings = Settings.from_environment({**variables, **({"BUILDER_OFFLINE": "1"} if offline else {})})
-    return SolveRequest(recipe, recipe_environment(recipe), settings)
+    return SolveRequest(recipe, Inputs.read(recipe).environment, settings)
 
 
 def solve(folder: Path, environment: str, *, offline: bool = False) -> list[LockedPackage]:

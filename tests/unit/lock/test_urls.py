@@ -9,7 +9,8 @@ import pytest
 
 from builder.core.errors import SolveError
 from builder.lock.config.recipe import Recipe
-from builder.lock.urls import public, unexpanded, url_variables
+from builder.lock.inputs import Inputs
+from builder.lock.urls import public, unexpanded
 
 
 def test_variables_of_a_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,13 +22,13 @@ def test_variables_of_a_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     values = {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "root": tmp_path}
     recipe = Recipe.model_validate({**values, "pip": {"index_url": "https://i.example/$INDEX"}})
     found = ["https://i.example/$INDEX", "https://pip.example/$PIP_TOKEN"]
-    assert sorted(url_variables(recipe).sources) == found
+    assert sorted(Inputs.read(recipe).url_variables.sources) == found
     (tmp_path / "e.yml").write_text(
         "channels: ['https://c.example/t/$TOKEN/c', conda-forge]\ndependencies:\n- pip:\n"
         "  - --find-links $HOME/wheels\n  - --extra-index-url https://x.example/${EXTRA}\n"
     )
     more = ["https://c.example/t/$TOKEN/c", "https://x.example/${EXTRA}"]
-    assert sorted(url_variables(recipe).sources) == sorted([*found, *more])
+    assert sorted(Inputs.read(recipe).url_variables.sources) == sorted([*found, *more])
 
 
 def test_public() -> None:

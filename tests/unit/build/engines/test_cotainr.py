@@ -54,7 +54,6 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.delenv("BUILDER_ACCEPT_LICENSES", raising=False)
-    monkeypatch.setattr(cotainr, "fetch_archives", lambda _: lambda packages: ())
     base = image_kit.base(image_kit.layer(Store(tmp_path / "cache"), image_kit.member("etc/os", b"")))
     monkeypatch.setattr(cotainr, "open_locked_base", lambda _: base)
     return folder

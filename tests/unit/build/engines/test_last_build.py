@@ -113,7 +113,7 @@ def test_missing_layer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"lock_text": b"version: 1 # another\n"},
+        {"text": b"version: 1 # another\n"},
         {"options": BuildOptions(annotations={"org.opencontainers.image.revision": "2"})},
         {"requested": frozenset({"zlib"})},
         {"file": "changed"},
@@ -126,6 +126,7 @@ def test_changed_inputs(tmp_path: Path, change: dict[str, Any]) -> None:
     files = [{"source": "train.py", "target": "/app/train.py"}]
     recipe = change.pop("recipe", {})
     changed = request(tmp_path, [package("zlib")], format="sif", files=files, **recipe)
+    changed = replace(changed, lock=replace(changed.lock, text=change.pop("text", changed.lock.text)))
     engine = DifferentEachTime()
     run_engine(engine, request(tmp_path, [package("zlib")], format="sif", files=files))
     (tmp_path / "train.py").write_text(change.pop("file", "one"))

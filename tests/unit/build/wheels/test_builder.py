@@ -21,6 +21,7 @@ from builder.core.workspace import Workspace
 from builder.formats.layers.cache import cache_key
 from builder.formats.net.pipconfig import PipConfiguration
 from builder.lock.config.recipe import Recipe
+from builder.lock.inputs import Inputs
 from builder.lock.spec import SourceSpec
 from tests.support.gitserver import Repo
 
@@ -32,7 +33,7 @@ def wheel_builder(root: Path, platform: str = "linux-64") -> ImageWheelBuilder:
     values = {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "platform": platform}
     recipe = Recipe.model_validate({**values, "root": root, "source": root / "t.yaml"})
     settings = Settings.from_environment({"HOME": str(root)}, cache=root / "cache")
-    return ImageWheelBuilder(recipe, Workspace(settings, Store(root / "cache")))
+    return ImageWheelBuilder(Inputs.read(recipe), Workspace(settings, Store(root / "cache")))
 
 
 def test_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +91,8 @@ def test_description(tmp_path: Path) -> None:
     old = cache_key(["", "", source.tree, "", "key"])
     assert wheels._record(source, "key").name == f"{old}.json", "records of other sources stay valid"
     build = {"tool": {"env": {"SETUPTOOLS_SCM_PRETEND_VERSION_FOR_TOOL": "1.0"}}}
-    wheels.recipe = Recipe.model_validate({**wheels.recipe.model_dump(), "pip": {"build": build}})
+    recipe = Recipe.model_validate({**wheels.recipe.model_dump(), "pip": {"build": build}})
+    wheels.inputs = replace(wheels.inputs, recipe=recipe)
     assert wheels._with_description(spec, "tool", tree) == tree
     (tmp_path / "setup.py").write_text("")
     assert wheel_builder(tmp_path)._with_description(spec, "tool", tree) == tree

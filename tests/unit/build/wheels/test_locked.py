@@ -16,7 +16,7 @@ from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.net.pipconfig import PipConfiguration
 from builder.lock.config.recipe import Recipe
-from builder.lock.environment import find_links
+from builder.lock.inputs import Inputs
 
 NAME = "demo-1.0-py3-none-any.whl"
 
@@ -42,7 +42,7 @@ def test_placed(tmp_path: Path) -> None:
     recipe = Recipe.model_validate(
         {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "root": tmp_path}
     )
-    assert [Path(place).name for place in find_links(recipe)] == ["wheels", str(two.sha256)[:12]]
+    assert [Path(place).name for place in Inputs.read(recipe).find_links] == ["wheels", str(two.sha256)[:12]]
 
 
 def test_replaced(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_built_only_if_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def missing(data: bytes, *, stored: bool) -> list[str]:
         lock = Lock((package(store if stored else None, data),), ("linux-64",))
         built.clear()
-        build_missing_wheels(recipe, lock, Workspace(settings, store, QUIET), lock.packages)
+        build_missing_wheels(Inputs.read(recipe), lock, Workspace(settings, store, QUIET), lock.packages)
         return built
 
     assert missing(b"one", stored=True) == []

@@ -15,7 +15,7 @@ from builder.core.settings import Settings
 from builder.deliver.site.lockchecks import INFINIBAND_PACKAGES
 from builder.lock.channels import SolverChannel
 from builder.lock.config.recipe import load_recipe
-from builder.lock.environment import recipe_environment
+from builder.lock.inputs import Inputs
 
 FORGE = SolverChannel("conda-forge", "https://c/", "https://c/")
 ENVIRONMENT = "channels: [conda-forge]\ndependencies:\n  - python=3.12\n  - numpy\n"
@@ -186,11 +186,12 @@ def test_variables(folder: Path) -> None:
     recipe = load_recipe("mine", folder)
     assert recipe.env == {"A": "1:x", "B": "b c"}
     with pytest.raises(ConfigError, match="the recipe does not set A") as error:
-        recipe_environment(recipe.model_copy(update={"env": {"B": "c"}}))
+        Inputs.read(recipe.model_copy(update={"env": {"B": "c"}}))
     (folder / "recipes/mine.yaml").write_text(
         f"base: scratch\nenvironment: environment.yml\n{_typed(error)}\n"
     )
-    assert recipe_environment(load_recipe("mine", folder)).variables == (("A", "1:x"), ("B", "b c"))
+    environment = Inputs.read(load_recipe("mine", folder)).environment
+    assert environment.variables == (("A", "1:x"), ("B", "b c"))
 
 
 def _typed(error: pytest.ExceptionInfo[ConfigError]) -> str:

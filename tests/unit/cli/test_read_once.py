@@ -1,0 +1,71 @@
+"""A command reads the files of a target once: what it calls up to date is what it builds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.core.settings import Settings
+from builder.deliver import project as project_module
+from builder.deliver.launch.images import TargetImages
+from builder.deliver.project import Project
+from builder.lock import environment
+from tests.support.cli import Cli, pass_smoke
+from tests.support.project import TinyProject, edit
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """``reads()``: the names of the environment files that were read since its last call."""
+    found: list[str] = []
+    read = environment.read_environment
+
+    def counted(path: Path, *rest: Any) -> Any:
+        found.append(path.name)
+        return read(path, *rest)
+
+    def since() -> list[str]:
+        names = found.copy()
+        found.clear()
+        return names
+
+    monkeypatch.setattr(environment, "read_environment", counted)
+    return since
+
+
+def test_one_read(do: Cli, copy: TinyProject, tmp_path: Path, reads: Callable[[], list[str]]) -> None:
+    """Also of a build that locks first, and of what runs an image."""
+    digest = do("build", "tiny", "--json").json["digest"]
+    assert reads() == ["tiny.yml"]
+    pass_smoke(copy, digest)
+    assert do("publish", "tiny", "--to", f"oci:{tmp_path / 'there'}").code == 0
+    assert reads() == ["tiny.yml"]
+    project = Project.find(copy.root, Settings.from_environment())
+    TargetImages(project, project.recipe("tiny")).own()
+    assert reads() == ["tiny.yml"]
+    assert do("lock", "tiny").code == 0
+    assert reads() == ["tiny.yml"]
+    copy.lock.unlink()
+    assert do("build", "tiny", "--rebuild").code == 0 and copy.lock.exists()
+    assert reads() == ["tiny.yml"]
+
+
+def test_changed_meanwhile(do: Cli, copy: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environment and lock change after they were compared: the image is made from what was compared."""
+    expected = do("build", "tiny", "--json").json["digest"]
+    compare = project_module.stale_reasons
+
+    def change(*args: Any) -> list[str]:
+        reasons = compare(*args)
+        copy.lock.write_bytes(copy.lock.read_bytes() + b"# edited\n")
+        edit(copy.environment, dependencies=["python=3.11", "greeter", "small1", {"pip": ["pure"]}])
+        return reasons
+
+    with monkeypatch.context() as patched:
+        patched.setattr(project_module, "stale_reasons", change)
+        assert do("build", "tiny", "--rebuild", "--json").json["digest"] == expected
+    result = do("build", "tiny")
+    assert result.code == 4 and "conda specs changed: now with small1, without bulky" in result.err
