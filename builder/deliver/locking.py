@@ -54,7 +54,9 @@ def lock(inputs: Inputs, work: Workspace, options: LockOptions, path: Path) -> L
         problem = f"{recipe.source}: lock: names {recipe.lock_path}, which another tool made"
         raise LockError(problem, "remove 'lock:' from the recipe to let builder lock")
     check_environment(inputs, options.exclude_newer)
-    request = _request(inputs, work, options, path)
+    has_to_exist = options.is_update and path.exists()
+    before = read_lock(path) if has_to_exist else earlier_lock(path)
+    request = _request(inputs, work, options, path, before)
     # beside the lock file while the base is made, which may fail
     with found_packages(request, path) as found:
         base = request.base or resolve_recipe_base(recipe, work)
@@ -63,7 +65,6 @@ def lock(inputs: Inputs, work: Workspace, options: LockOptions, path: Path) -> L
         has_os_update = len(options.update) > len(request.options.update)
         known = None if options.update_base or has_os_update else request.previous
         made = _with_os_packages(recipe, work, made, known)
-        before = earlier_lock(path)
         made = replace_lock(made, path)
     if before is not None:
         kept = {package.key for package in made.packages}
@@ -72,17 +73,21 @@ def lock(inputs: Inputs, work: Workspace, options: LockOptions, path: Path) -> L
     return made
 
 
-def _request(inputs: Inputs, work: Workspace, options: LockOptions, path: Path) -> LockRequest:
-    """Return the request for the packages: what to update, and the base if it is known before."""
+def _request(
+    inputs: Inputs, work: Workspace, options: LockOptions, path: Path, before: Lock | None
+) -> LockRequest:
+    """Return the request for the packages: what to update, and the base if it is known before.
+
+    ``before`` is the lock at ``path``.
+    """
     recipe = inputs.recipe
-    previous = read_lock(path) if options.is_update and path.exists() else None
+    previous = before if options.is_update else None
     if options.update and previous is None:
         raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
     update = without_os_packages(options.update, previous) if previous else ()
     pinned = previous.base if previous and not options.update_base else None
     base = _base_before_packages(recipe, work, pinned)
-    replaced = previous or earlier_lock(path)
-    locked = replaced.packages if replaced else ()
+    locked = before.packages if before else ()
     builder = ImageWheelBuilder(inputs, work, base, options.exclude_newer, locked)
     options = replace(options, update=update)
     return LockRequest(inputs, work.settings, base, previous, options, builder, work.reporter)
