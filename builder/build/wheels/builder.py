@@ -98,14 +98,14 @@ class ImageWheelBuilder:
                 wheel = self._wheel(source, wheel.name, tree, packages, previous)
             return wheel
 
-    def rebuild(self, package: LockedPackage, packages: Sequence[LockedPackage]) -> None:
-        """Build the wheel of a locked package again, and stores it.
+    def rebuild(self, package: LockedPackage, lock: Lock) -> None:
+        """Build the wheel of a package of a lock again, and store it.
 
         Raises:
             WheelError: the build failed, or another wheel than the locked one came out.
             FetchError: its source is not available.
         """
-        wheel = self._again(package, packages)
+        wheel = self._again(package, lock)
         if wheel.sha256 != package.sha256:
             raise WheelError(
                 f"{package.filename} was built again from its locked source, and is another file now "
@@ -114,21 +114,22 @@ class ImageWheelBuilder:
                 f"builder lock {self.recipe.name}",
             )
 
-    def current(self, package: LockedPackage, packages: Sequence[LockedPackage]) -> LockedPackage:
+    def current(self, package: LockedPackage, lock: Lock) -> LockedPackage:
         """Return a package of the project as its files are now; the same one if its wheel is.
 
         Raises:
             WheelError: the build failed.
             FetchError: a build requirement is not available.
         """
-        wheel = self._again(package, packages)
+        wheel = self._again(package, lock)
         if wheel.sha256 == package.sha256:
             return package
         made = wheel_package(wheel, package.platform)
         return replace(made, dependencies=package.dependencies, category=package.category)
 
-    def _again(self, package: LockedPackage, packages: Sequence[LockedPackage]) -> BuiltWheel:
+    def _again(self, package: LockedPackage, lock: Lock) -> BuiltWheel:
         """Build the source of a package again, if possible with the packages that its build had."""
+        packages = [p for p in lock.for_platform(self.recipe.platform) if p.source is None]
         pinned = package.source
         assert pinned is not None
         spec = self._requirement(package.name, pinned)

@@ -80,8 +80,6 @@ def build_missing_wheels(
         WheelError: a wheel cannot be built, or another one than the locked came out.
         FetchError: a source is not available.
     """
-    recipe = inputs.recipe
-    unbuilt = [p for p in lock.for_platform(recipe.platform) if p.source is None]
     for package in packages:
         if package.source is None or work.store.get(package.key) is not None:
             continue
@@ -92,10 +90,11 @@ def build_missing_wheels(
 
         builder = ImageWheelBuilder(inputs, work, lock.base)
         work.reporter.note(
-            f"{package.filename} is not in {recipe.root / WHEELS_FOLDER}: building it from its source"
+            f"{package.filename} is not in {inputs.recipe.root / WHEELS_FOLDER}: "
+            "building it from its source"
         )
         try:
-            builder.rebuild(package, unbuilt)
+            builder.rebuild(package, lock)
         except FetchError as e:
             copy = f"copy {WHEELS_FOLDER}/{package.filename} from the machine that locked"
             raise type(e)(e.message, f"{copy}; or {e.hint}" if e.hint else copy) from None

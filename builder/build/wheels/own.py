@@ -79,8 +79,7 @@ def changed_wheels(
     from .builder import ImageWheelBuilder
 
     builder = ImageWheelBuilder(inputs, work, lock.base, reports=False)
-    unbuilt = [p for p in lock.for_platform(inputs.recipe.platform) if p.source is None]
-    pairs = [(old, builder.current(old, unbuilt)) for old in changed]
+    pairs = [(old, builder.current(old, lock)) for old in changed]
     return [(old, new) for old, new in pairs if new != old]
 
 

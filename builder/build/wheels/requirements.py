@@ -81,8 +81,7 @@ def fetch_uv(packages: Sequence[LockedPackage], request: SolveRequest, work: Wor
     if not program.exists():
         asked = replace(request, newest=None)
         wheels = resolve_requirements([f"uv=={own}"], "uv", packages, asked, isolated=True)
-        inputs = Inputs(request.recipe, request.environment)
-        [fetched] = fetch_for(inputs, wheels, work)
+        [fetched] = fetch_for(Inputs(request.recipe, request.environment), wheels, work)
         with zipfile.ZipFile(fetched.path) as archive:
             data = archive.read(f"uv-{own}.data/scripts/uv")
         write_atomic(program, data, mode=0o755, durable=True)

@@ -14,7 +14,7 @@ import pytest
 from builder.build.sources import SourceTree
 from builder.build.wheels import builder
 from builder.build.wheels.builder import ImageWheelBuilder
-from builder.core.model import WHEELS, LockedPackage, LockedSource
+from builder.core.model import WHEELS, Lock, LockedPackage, LockedSource
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
@@ -53,7 +53,7 @@ def test_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         source = LockedSource("git", url, commit="c" * 40, tree="d" * 40)
         name = "tool-1.0-py3-none-any.whl"
         package = LockedPackage("tool", "1.0", "pip", "linux-64", WHEELS + name, "1" * 64, source=source)
-        wheel_builder(tmp_path).rebuild(package, [])
+        wheel_builder(tmp_path).rebuild(package, Lock((), ("linux-64",)))
         spec, pinned = opened.pop()
         assert pinned == source and spec.revision == "c" * 40
         assert spec.url == url and spec.where.rpartition("/")[2] == place
