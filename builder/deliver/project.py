@@ -227,12 +227,12 @@ class Project:
             self.work.reporter.note(f"no lock for {recipe.name} yet, locking now")
             return self._lock(inputs, path)
         lock = read_lock(path)
-        if reasons := stale_reasons(inputs, lock):
-            raise LockError(f"{path} is stale: {'; '.join(reasons)}", f"builder lock {recipe.name}")
-        if self.changed_code == "refuse" and (reasons := self._code_reasons(inputs, lock)):
-            raise LockError(
-                f"{path} is stale: {'; '.join(reasons)}", f"builder build {recipe.name}"
-            )
+        reasons, command = stale_reasons(inputs, lock), "lock"
+        if not reasons and self.changed_code == "refuse":
+            reasons, command = self._code_reasons(inputs, lock), "build"
+        if reasons:
+            hint = f"builder {command} {recipe.name}"
+            raise LockError(f"{path} is stale: {'; '.join(reasons)}", hint)
         if self.changed_code == "update":
             lock = update_wheels(inputs, lock, path, self.work)
         log.info("%s: the lock %s is up to date", recipe.name, path)

@@ -17,7 +17,6 @@ from .condaspec import parsed_spec, split_channel
 from .hints import conda_hint, line_of_missing
 from .inputs import virtual_packages
 from .request import SolveRequest
-from .spec import Environment
 from .urls import public, unexpanded
 
 _TIME_LIMIT = timedelta(minutes=10)
@@ -32,7 +31,6 @@ def solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, 
             reason.
         FetchError: a channel does not answer.
     """
-    check_specs(request.environment)
     channels = reachable_channels(request)
     try:
         records = asyncio.run(_Solve(request, channels).run())
@@ -42,12 +40,6 @@ def solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, 
         raise _explained(e, request, channels) from None
     packages = [_locked(record, channels, request.recipe.platform) for record in records]
     return packages, tuple(channel.name for channel in channels)
-
-
-def check_specs(environment: Environment) -> None:
-    """Raise ConfigError for the first conda spec that py-rattler cannot read."""
-    for spec in environment.conda:
-        parsed_spec(spec)
 
 
 class _Solve:

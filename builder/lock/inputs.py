@@ -193,6 +193,9 @@ def recorded_inputs(inputs: Inputs) -> dict[str, str]:
     """Return everything that decides what is locked, as text, for the lock's record.
 
     The base image is not included: the lock has separate keys for it.
+
+    Raises:
+        LockError: the lock of another tool cannot be read.
     """
     recipe, environment = inputs.recipe, inputs.environment
     builds = {
@@ -213,7 +216,9 @@ def recorded_inputs(inputs: Inputs) -> dict[str, str]:
         "pip-build": builds,
     }
     if recipe.imported_lock is not None:
-        values["imported"] = imported_file(recipe.imported_lock)
+        raw = lock_bytes(recipe.imported_lock, "correct 'lock:' in the recipe")
+        digest = hashlib.sha256(raw).hexdigest()
+        values["imported"] = {"file": recipe.imported_lock.name, "sha256": digest}
         # without a lock these two decide which entries of the file count
         values["groups"] = sorted(recipe.groups)
         values["lock-environment"] = recipe.lock_environment or ""
@@ -240,16 +245,6 @@ def _pip_options(recipe: Recipe, environment: Environment) -> dict[str, Any]:
 
 def _as_text(value: Any) -> str:
     return redact(value if isinstance(value, str) else canonical_json(value).decode())
-
-
-def imported_file(path: Path) -> dict[str, str]:
-    """Return the name and the SHA-256 of a lock of another tool.
-
-    Raises:
-        LockError: the file cannot be read.
-    """
-    raw = lock_bytes(path, "correct 'lock:' in the recipe")
-    return {"file": path.name, "sha256": hashlib.sha256(raw).hexdigest()}
 
 
 def content_hash(values: Mapping[str, str]) -> str:

@@ -19,6 +19,7 @@ from builder.core.progress import working
 from builder.core.redact import redact
 
 from .basepython import has_base_python, take_base_python
+from .condaspec import parsed_spec
 from .config.merge import near_hint
 from .config.recipe import Recipe
 from .config.yamlfile import place_of
@@ -68,7 +69,9 @@ def lock_target(request: LockRequest) -> Lock:
     """
     recipe, previous = request.inputs.recipe, request.previous
     cutoffs = Cutoffs.of(recipe, request.options.exclude_newer)
-    old_conda, old_pip = _of_managers(previous, recipe.platform)
+    old = previous.for_platform(recipe.platform) if previous else ()
+    old_conda = [package for package in old if package.manager == "conda"]
+    old_pip = [package for package in old if package.manager == "pip"]
     update_conda, update_pip = _split_update(recipe, request.options.update, old_conda, old_pip)
     to_solve = request_for_solver(request, request.inputs.environment)
     record = LockRecord(recorded_inputs(request.inputs), cutoffs.text)
@@ -127,15 +130,6 @@ def _with_pins(request: SolveRequest, previous: Lock | None) -> SolveRequest:
     return replace(request, environment=replace(environment, sources=sources))
 
 
-def _of_managers(
-    lock: Lock | None, platform: str
-) -> tuple[list[LockedPackage], list[LockedPackage]]:
-    """Return the conda packages of an earlier lock, and its pip packages."""
-    packages = lock.for_platform(platform) if lock else ()
-    conda = [package for package in packages if package.manager == "conda"]
-    return conda, [package for package in packages if package.manager == "pip"]
-
-
 def check_environment(inputs: Inputs, exclude_newer: str | None = None) -> None:
     """Check channels, conda specs and dates of a target, without network and solver.
 
@@ -156,9 +150,8 @@ def check_environment(inputs: Inputs, exclude_newer: str | None = None) -> None:
     if not recipe.lock and not recipe.uses_base_python and not channels(recipe, environment):
         hint = "add the line channels: [conda-forge]"
         raise ConfigError(f"{environment.path}: names no channels", hint)
-    from .conda import check_specs
-
-    check_specs(environment)
+    for spec in environment.conda:
+        parsed_spec(spec)
 
 
 def _is_solved(previous: Lock, now: LockRecord, base: LockedBase | None) -> bool:

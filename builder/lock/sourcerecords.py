@@ -79,15 +79,12 @@ def with_sources(
     packages: Sequence[LockedPackage], sources: Mapping[str, LockedSource]
 ) -> tuple[LockedPackage, ...]:
     """Return the packages, those that builder built with their sources."""
-    if not sources:
-        return tuple(packages)
-
-    def with_source(package: LockedPackage) -> LockedPackage:
-        if not package.url.startswith(WHEELS):
-            return package
-        return replace(package, source=sources.get(canonicalize_name(package.name)))
-
-    return tuple(map(with_source, packages))
+    return tuple(
+        replace(package, source=sources.get(canonicalize_name(package.name)))
+        if package.url.startswith(WHEELS)
+        else package
+        for package in packages
+    )
 
 
 def parse_sources(text: str) -> dict[str, LockedSource]:

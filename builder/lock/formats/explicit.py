@@ -12,7 +12,6 @@ from builder.lock.urls import filename_of
 from .common import PackageMaker, read_text
 from .foreign import ForeignLock, LockTarget
 
-MARK = re.compile(r"^@EXPLICIT\s*$", re.MULTILINE)
 #: The end of a line, behind ``#``.
 _HASHES = {
     "sha256": re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE),
@@ -27,12 +26,8 @@ def read_explicit(path: Path, target: LockTarget) -> ForeignLock:
     Raises:
         LockError: as :func:`builder.lock.formats.read_foreign`; also for a package without a hash.
     """
-    text = read_text(path)
-    if not MARK.search(text):
-        hint = "write the list: conda list --explicit --sha256"
-        raise LockError(f"{path}: there is no line @EXPLICIT", hint)
     packages: dict[str, LockedPackage] = {}
-    for number, raw in enumerate(text.splitlines(), 1):
+    for number, raw in enumerate(read_text(path).splitlines(), 1):
         line = raw.strip()
         if line and not line.startswith(("#", "@")):
             package = _package(line, f"{path}:{number}", target.recipe.platform)
