@@ -80,6 +80,7 @@ def import_lock(request: LockRequest) -> Lock:
     named = channels(recipe, environment) or (CHANNEL,)  # those from which Python is solved
     to_solve = request_for_solver(request, replace(environment, channels=named))
     task = _Task(to_solve, Cutoffs.of(recipe, options.exclude_newer), path, request.wheel_builder)
+    asked = recorded_inputs(inputs)  # a lock that changes while it is read is stale then
     foreign, added, found_in = _with_python(task)
     _check_urls(task, foreign, inputs)
     settings = request.settings
@@ -88,7 +89,7 @@ def import_lock(request: LockRequest) -> Lock:
         packages += _find_pinned(task, foreign, added)
     packages += _build_sources(task, foreign, [*added, *packages])
     _refuse_duplicates(task, packages, added)
-    line, asked = left_out_line(recipe.groups, foreign.omitted), recorded_inputs(inputs)
+    line = left_out_line(recipe.groups, foreign.omitted)
     record = LockRecord(asked, task.cutoffs.text, imported_tool=foreign.tool, left_out=line)
     lock = finish_lock(request, [*packages, *added], found_in, path, record)
     if lacking := missing(inputs, lock):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from builder.core.stages import LockOptions
 from builder.lock import imported
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import read_lock, write_lock
+from builder.lock.formats import ForeignLock
 from builder.lock.imported import import_lock
 from builder.lock.inputs import Inputs, stale_reasons
 from builder.lock.request import BuiltWheel, LockRequest, SolveRequest
@@ -215,6 +217,21 @@ def test_stale(folder: Path, settings: Settings, solved: list[SolveRequest]) -> 
     (folder / "uv.lock").unlink()
     with pytest.raises(LockError, match=r"uv.lock: no such lock file"):
         stale_reasons(Inputs.read(target), lock)
+
+
+def test_changed_meanwhile(
+    folder: Path, settings: Settings, solved: list[SolveRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that changes while it is imported makes the lock stale."""
+    read = imported.read_foreign
+
+    def change(*args: Any) -> ForeignLock:
+        found = read(*args)
+        (folder / "uv.lock").write_text(UV + "# more\n")
+        return found
+
+    monkeypatch.setattr(imported, "read_foreign", change)
+    assert stale_reasons(Inputs.read(recipe(folder)), run(folder, settings)) == ["uv.lock changed"]
 
 
 def test_update(folder: Path, settings: Settings) -> None:
