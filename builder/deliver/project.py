@@ -137,17 +137,14 @@ class Project:
         """
         if not groups:
             return list(map(self.recipe, dict.fromkeys(names or self.targets)))
-        by_group: dict[str, list[Recipe]] = {}
-        for recipe in map(self.recipe, self.targets):
-            for group in recipe.group:
-                by_group.setdefault(group, []).append(recipe)
-        chosen = list(map(self.recipe, names))
+        every, chosen = self.recipes(), list(map(self.recipe, names))
+        known = {group for recipe in every for group in recipe.group}
         for group in groups:
-            if group not in by_group:
-                known = ", ".join(sorted(by_group)) or "none"
-                hint = f"groups: {known}; a recipe joins with 'group: [{group}]'"
+            if group not in known:
+                hint = f"groups: {', '.join(sorted(known)) or 'none'}"
+                hint += f"; a recipe joins with 'group: [{group}]'"
                 raise ConfigError(f"no recipe declares the group {group!r}", hint)
-            chosen += by_group[group]
+            chosen += [recipe for recipe in every if group in recipe.group]
         return list({recipe.name: recipe for recipe in chosen}.values())
 
     def lock(

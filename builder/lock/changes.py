@@ -76,14 +76,9 @@ def compare_locks(old: Lock | None, new: Lock) -> LockChanges:
     changes = []
     for key in sorted(before.keys() | after.keys()):
         a, b = before.get(key), after.get(key)
-        if a and b and a.key == b.key:
-            continue
-        platform, name, _ = key
-        package = b or a
-        assert package is not None
-        texts = _texts(a, b)
-        changes.append(LockChange(name, package.manager, platform, *texts))
-    changes.sort(key=lambda change: (change.platform, change.name, change.manager))
+        if not (a and b and a.key == b.key):
+            platform, name, manager = key
+            changes.append(LockChange(name, manager, platform, *_texts(a, b)))
     return LockChanges(tuple(changes), old.base if old else None, new.base)
 
 
@@ -94,7 +89,7 @@ def _packages(lock: Lock) -> list[LockedPackage]:
     return [*lock.packages, *system]
 
 
-def _key(package: LockedPackage) -> tuple[str, str, str]:
+def _key(package: LockedPackage) -> tuple[str, str, Manager]:
     return package.platform, package.name, package.manager
 
 
