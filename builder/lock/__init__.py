@@ -37,7 +37,6 @@ module             what it does
 ``sourcesolve``    repeats that until all wheels are built
 ``sdists``         finds source distributions on indexes
 ``wheels``         chooses the wheel of each pip package
-``markers``        the target's values of environment markers
 ``names``          maps names of conda packages to names of PyPI projects
 ``urls``           environment variables in URLs
 ``hints``          what to write where there is no solution
@@ -50,7 +49,8 @@ module             what it does
 =================  ==============================================================================
 ``file``           reads and writes lock files, and dates them
 ``record``         what a lock records: the only reader and writer of its ``builder.*`` keys
-``inputs``         records in the lock what it was made from; reports why a lock is stale
+``inputs``         reads what a lock is made from, once per command; records it in the lock;
+                   reports why a lock is stale
 ``sourcerecords``  records from which sources wheels were built
 ``groups``         chooses what of a lock goes into the image
 ``changes``        what differs between two locks
