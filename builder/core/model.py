@@ -194,7 +194,7 @@ class LockRecord:
     """What ``base_packages`` adds to the base: empty if it has everything already. None: unknown,
     because another tool made the lock or the recipe has no ``base_packages``."""
     asked: str = ""
-    """What an unfinished lock was asked for, see :mod:`builder.lock.found`."""
+    """What an unfinished lock was asked for, see :mod:`builder.deliver.locking`."""
     others: Mapping[str, str] = field(default_factory=dict)
     """Values of other tools, by their keys."""
 

@@ -6,37 +6,36 @@
                               or those of the earlier lock
 
 A base that is read from a registry is pinned before anything is solved. One that this machine makes
-takes a minute, so it is made after the packages have a solution.
+takes a minute, and may fail where the packages have a solution. So they are solved first, and
+written beside the lock file: ``NAME.lock.yml.unfinished``. No command takes a file of that name for
+a lock. The next ``builder lock`` or ``build`` continues from it if it asks for the same packages.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from builder.build.bases.python import base_python
-from builder.build.bases.resolve import (
-    is_made_here,
-    open_recipe_base,
-    resolve_recipe_base,
-)
+from builder.build.bases.resolve import is_made_here, open_recipe_base, resolve_recipe_base
 from builder.build.fetch.venv import locked_base_python
 from builder.build.steps.apt_solve import solve_os_packages
 from builder.build.wheels.builder import ImageWheelBuilder
 from builder.build.wheels.locked import place_wheels, remove_unnamed
-from builder.core.errors import LockError
+from builder.core.errors import BuilderError, LockError, UsageError
 from builder.core.model import Lock, LockedBase, OsPackage
 from builder.core.redact import redact
-from builder.core.stages import LockOptions
+from builder.core.stages import LockOptions, Solver
 from builder.core.workspace import Workspace
+from builder.lock.basepython import has_base_python
 from builder.lock.config.recipe import Recipe
-from builder.lock.file import earlier_lock, read_lock, replace_lock
-from builder.lock.found import found_packages
-from builder.lock.inputs import Inputs
+from builder.lock.file import earlier_lock, read_lock, replace_lock, write_lock
+from builder.lock.inputs import Inputs, stale_reasons
 from builder.lock.request import LockRequest
-from builder.lock.solve import check_environment
+from builder.lock.solve import check_environment, lock_target
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +57,7 @@ def lock(inputs: Inputs, work: Workspace, options: LockOptions, path: Path) -> L
     before = read_lock(path) if has_to_exist else earlier_lock(path)
     request = _request(inputs, work, options, path, before)
     # beside the lock file while the base is made, which may fail
-    with found_packages(request, path) as found:
+    with _found_packages(request, path) as found:
         base = request.base or resolve_recipe_base(recipe, work)
         log.info("%s: base %s is pinned to %s", recipe.name, redact(base.reference), base.digest)
         made = replace(found, base=base)
@@ -140,3 +139,74 @@ def _known_os_packages(lock: Lock, previous: Lock | None) -> tuple[OsPackage, ..
     before, now = previous.record, lock.record
     is_same = before.inputs.get("base-packages") == now.inputs.get("base-packages")
     return before.os_packages if is_same else None
+
+
+def choose_solver(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Lock]:
+    """Return the function that finds the packages of a target.
+
+    Args:
+        recipe: the target.
+        solver: ``rattler``, with uv for pip packages, or ``conda-lock``. The lock of another tool
+            is imported in any case.
+
+    Raises:
+        UsageError: conda-lock has nothing to solve.
+    """
+    if recipe.imported_lock is not None:
+        from builder.lock.imported import import_lock  # with the readers of all formats
+
+        log.info("%s: importing %s", recipe.name, recipe.imported_lock)
+        return import_lock
+    log.info("%s: solving with %s", recipe.name, solver)
+    if solver == "rattler":
+        return lock_target
+    if recipe.uses_base_python:
+        problem = f"{recipe.source} has python: {recipe.python}, and no conda packages to solve"
+        raise UsageError(f"--solver conda-lock: {problem}", f"builder lock {recipe.name}")
+    from builder.lock.condalock import conda_lock_target
+
+    return conda_lock_target
+
+
+@contextmanager
+def _found_packages(request: LockRequest, path: Path) -> Iterator[Lock]:
+    """Find packages; while the base is made, store them, and keep them if that fails.
+
+    Those of an earlier lock stay if only the base or OS packages are updated. Nothing is stored
+    where the base is known before, or packages of an earlier lock are updated.
+
+    Args:
+        request: what to lock.
+        path: the lock file.
+    """
+    previous, recipe, options = request.previous, request.inputs.recipe, request.options
+    if previous and not options.update and has_base_python(previous, request.base):
+        log.info("%s: the packages of %s stay", recipe.name, path)
+        yield previous
+        return
+    if options.update:
+        log.info("%s: updating %s", recipe.name, ", ".join(options.update))
+    solve = choose_solver(recipe, options.solver)
+    if request.base is not None or previous is not None:
+        yield solve(request)
+        return
+    file = path.with_name(f"{path.name}.unfinished")
+    asked = f"{options.solver} {options.exclude_newer}"
+    solved = _stored(request, file, asked) or solve(request)
+    write_lock(replace(solved, record=replace(solved.record, asked=asked)), file)
+    try:
+        yield solved
+    except BuilderError as e:
+        kept = f"{file} has the solved packages, and builder lock continues from it"
+        e.hint = f"{e.hint}; {kept}" if e.hint else kept
+        raise
+    file.unlink(missing_ok=True)
+
+
+def _stored(request: LockRequest, file: Path, asked: str) -> Lock | None:
+    """Return the lock, without its base, that an earlier command solved; None if there is none."""
+    found, inputs = earlier_lock(file), request.inputs
+    if found is None or found.record.asked != asked or stale_reasons(inputs, found):
+        return None
+    request.reporter.note(f"{inputs.recipe.name}: continuing from {file}; remove it to solve again")
+    return replace(found, record=replace(found.record, asked=""))

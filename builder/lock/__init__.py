@@ -23,7 +23,6 @@ How it becomes a lock:
 =================  ==============================================================================
 module             what it does
 =================  ==============================================================================
-``found``          finds the packages with one of the next three
 ``solve``          :func:`lock_target`: from a recipe to a lock
 ``imported``       :func:`import_lock`: the same, from the lock of another tool
 ``condalock``      :func:`conda_lock_target`: the same, with conda-lock

@@ -11,7 +11,7 @@ from tests.support.project import TinyProject
 STORY = (
     "lock.config.recipe: recipe ",
     "no lock for tiny yet, locking now",
-    "lock.found: tiny: solving with rattler",
+    "deliver.locking: tiny: solving with rattler",
     "lock.channels: channels http://127.0.0.1:",
     "lock.pip: pip packages are from file:///",
     "deliver.locking: tiny: base oci:base is pinned to sha256:",

@@ -11,7 +11,6 @@ from builder.core.errors import ImageError
 from builder.core.model import Lock, LockedBase
 from builder.core.stages import Solver
 from builder.deliver import locking
-from builder.lock import found as module
 from builder.lock.config.recipe import Recipe
 from builder.lock.request import LockRequest
 from tests.support.cli import Cli
@@ -22,7 +21,7 @@ from tests.support.project import TinyProject, edit
 def solves(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The targets that were solved."""
     names: list[str] = []
-    choose = module.choose_solver
+    choose = locking.choose_solver
 
     def counted(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Lock]:
         def solve(request: LockRequest) -> Lock:
@@ -31,7 +30,7 @@ def solves(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return solve
 
-    monkeypatch.setattr(module, "choose_solver", counted)
+    monkeypatch.setattr(locking, "choose_solver", counted)
     return names
 
 

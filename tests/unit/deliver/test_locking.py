@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from builder.core.errors import UsageError
 from builder.core.model import Lock, LockedBase, LockRecord, OsPackage
 from builder.core.progress import QUIET
 from builder.core.store.blobs import Store
@@ -64,6 +65,13 @@ def test_kept(with_os_packages: WithOsPackages, previous: Lock | None, expected:
 def test_none(with_os_packages: WithOsPackages, made: Recipe) -> None:
     """Without ``base_packages``, and on a base that contains them, the lock has no OS packages."""
     assert with_os_packages(made, LOCKED, None).record.os_packages is None
+
+
+def test_python_of_the_base() -> None:
+    """conda-lock has nothing to solve for a target with the Python of its base."""
+    made = Recipe(name="t", base="debian:bookworm", environment="e.yml", python="base")
+    with pytest.raises(UsageError, match="no conda packages to solve"):
+        locking.choose_solver(made, "conda-lock")
 
 
 def test_without_os_packages() -> None:

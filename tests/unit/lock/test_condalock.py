@@ -11,7 +11,6 @@ from builder.core.settings import Settings
 from builder.core.stages import LockOptions
 from builder.lock.condalock import conda_lock_target
 from builder.lock.config.recipe import Recipe
-from builder.lock.found import choose_solver
 from builder.lock.inputs import Inputs
 from builder.lock.request import LockRequest
 
@@ -60,9 +59,3 @@ def test_secret(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAME", folder.name)
     with pytest.raises(UsageError, match="password on the command line"):
         solve(folder, conda={"channels": [f"file://{folder.parent}/$NAME"]})
-
-
-def test_python_of_the_base() -> None:
-    values = {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "python": "base"}
-    with pytest.raises(UsageError, match="no conda packages to solve"):
-        choose_solver(Recipe.model_validate(values), "conda-lock")
