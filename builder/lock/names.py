@@ -10,14 +10,14 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from packaging.utils import canonicalize_name
 
 from builder.core.datafiles import table
 from builder.core.settings import Settings
 from builder.core.store.folders import CacheFolders
-from builder.core.store.records import read_record, write_record
+from builder.core.store.records import Record
 
 log = logging.getLogger(__name__)
 
@@ -51,14 +51,14 @@ def conda_mapping(settings: Settings) -> Mapping[str, str]:
         The downloaded mapping (cached for two days), an older one if it cannot be downloaded now,
         or that of names.yaml if it never was.
     """
-    path = CacheFolders(settings.cache).names / "conda-to-pypi.json"
-    stored = read_record(path)
+    record = Record(CacheFolders(settings.cache).names / "conda-to-pypi.json", dict[str, Any])
+    stored = record.read()
     is_fresh = stored is not None and time.time() - stored["downloaded"] < _MAX_AGE_S
     if not is_fresh and not settings.offline:
         mapping = _download()
         if mapping is not None:
             stored = {"downloaded": time.time(), "mapping": mapping}
-            write_record(path, stored)
+            record.write(stored)
     if stored is None:
         return known_names("conda_to_pypi")
     names: Mapping[str, str] = stored["mapping"]

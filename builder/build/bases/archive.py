@@ -17,7 +17,7 @@ from builder.core.errors import ImageError
 from builder.core.model import OCI_CONFIG, OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, Layer
 from builder.core.store.blobs import Store
 from builder.core.store.files import CHUNK
-from builder.core.store.records import read_record, write_record
+from builder.core.store.records import Record
 from builder.core.tarheaders import (
     BLOCK,
     FILE,
@@ -199,8 +199,9 @@ def _has_tag(image: dict[str, Any], tag: str | None) -> bool:
 
 def _docker_layer(archive: _RegistryArchive, name: str, diff_id: str, work: Workspace) -> Layer:
     """Return a layer of the archive, in the store. A record maps its diff_id to the blob."""
-    record = work.store.folders.bases / f"layer-{diff_id.replace(':', '-')}.json"
-    data = read_record(record)
+    file = f"layer-{diff_id.replace(':', '-')}.json"
+    record = Record(work.store.folders.bases / file, dict[str, Any])
+    data = record.read()
     if data is not None:
         known = Descriptor.from_json(data)
         blob = work.store.get(known.digest, known.size)
@@ -219,7 +220,7 @@ def _docker_layer(archive: _RegistryArchive, name: str, diff_id: str, work: Work
         work.store.drop(layer.descriptor.digest)
         problem = f"{archive.path}: layer {name} is {layer.diff_id}, its config lists {diff_id}"
         raise ImageError(problem, _WRITE_AGAIN)
-    write_record(record, layer.descriptor.to_json())
+    record.write(layer.descriptor.to_json())
     return layer
 
 

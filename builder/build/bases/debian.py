@@ -23,7 +23,7 @@ from pathlib import Path
 from builder.core.errors import ConfigError, ImageError
 from builder.core.model import canonical_json
 from builder.core.store.blobs import Store
-from builder.core.store.records import read_record, write_record
+from builder.core.store.records import Record
 from builder.core.workspace import Workspace
 
 from .image import stored_base
@@ -74,8 +74,8 @@ def debian_base(
     from .mmdebstrap import DebianBase, make_debian_base
 
     include = tuple(sorted({*ALWAYS, *packages}))
-    record = _record(suite, architecture, include, work)
-    with work.store.lock(f"base {record.name}"):
+    record = Record(_record(suite, architecture, include, work), dict[str, str])
+    with work.store.lock(f"base {record.path.name}"):
         digest, state_then = _made_before(record, work.store)
         if work.settings.offline:
             return _offline(reference, digest, pinned)
@@ -88,14 +88,14 @@ def debian_base(
             log.info("%s: %s", reference, "the mirror changed" if digest else "made the first time")
             base = DebianBase(reference, suite, include, architecture, sources)
             digest = make_debian_base(base, work)
-            write_record(record, {"digest": digest, "state": state or ""})
+            record.write({"digest": digest, "state": state or ""})
     _check_pinned(reference, pinned, digest)
     return digest
 
 
-def _made_before(record: Path, store: Store) -> tuple[str, str]:
+def _made_before(record: Record[dict[str, str]], store: Store) -> tuple[str, str]:
     """Return the base in the cache, and the mirror's state at that time; empty if there is none."""
-    known = read_record(record)
+    known = record.read()
     if known is None or not _is_stored(known["digest"], store):
         return "", ""
     return known["digest"], known["state"]

@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from typing import NamedTuple
 
 from builder.core.errors import ImageError
 from builder.core.model import Layer, LockedBase
 from builder.core.progress import working
 from builder.core.store.blobs import Store
+from builder.core.store.records import Record
 from builder.core.workspace import Workspace
 from builder.formats.trees.member import DO_NOT_USE, Kind
 from builder.formats.trees.merge import Merge
@@ -39,8 +40,7 @@ _FIELD = re.compile(r"(?m)^(Package|Version|Architecture|Source|Status):[ \t]*(.
 _NO_FILES = ("not-installed", "config-files")
 
 
-@dataclass(frozen=True, slots=True)
-class DebianPackage:
+class DebianPackage(NamedTuple):
     """A package in a list of dpkg."""
 
     name: str
@@ -53,8 +53,7 @@ class DebianPackage:
     version."""
 
 
-@dataclass(frozen=True, slots=True)
-class BaseSystem:
+class BaseSystem(NamedTuple):
     """The system of a base image."""
 
     name: str
@@ -72,21 +71,19 @@ def base_system(locked: LockedBase, recipe: Recipe, work: Workspace) -> BaseSyst
         ImageError: the base is damaged.
         RegistryError, SpaceError: the base is not available.
     """
-    record = system_record(locked, work.store)
-    known = work.store.read_record(record)
-    if known is None:
+
+    def find() -> BaseSystem:
         base = open_recipe_base(locked, recipe, work, download=False)
         with working(work.reporter, "looking for the packages of the base"):
-            known = astuple(find_system(base, work))
-        work.store.write_record(record, known)
-    name, version, packages = known
-    return BaseSystem(name, version, tuple(DebianPackage(*one) for one in packages))
+            return find_system(base, work)
+
+    return system_record(locked, work.store).get(find)
 
 
-def system_record(locked: LockedBase, store: Store) -> Path:
+def system_record(locked: LockedBase, store: Store) -> Record[BaseSystem]:
     """Return the record of a base's system."""
     name = f"base-system-{_FORMAT}-{locked.digest.replace(':', '-')}.json"
-    return store.folders.index / name
+    return store.record(store.folders.index / name, BaseSystem)
 
 
 def find_system(base: BaseImage, work: Workspace) -> BaseSystem:

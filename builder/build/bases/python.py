@@ -5,14 +5,14 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from builder.build.fetch.venv import BasePython
 from builder.core.errors import ConfigError, ImageError
 from builder.core.model import LockedBase
 from builder.core.progress import working
 from builder.core.store.blobs import Store
-from builder.core.store.records import read_record, write_record
+from builder.core.store.records import Record
 from builder.core.workspace import Workspace
 from builder.formats.layers.conflicts import walk
 from builder.formats.oci.config import DEFAULT_PATH, config_environment
@@ -48,9 +48,8 @@ def base_python(locked: LockedBase, recipe: Recipe, work: Workspace) -> BasePyth
         RegistryError, SpaceError: the base is not available.
     """
     name = f"base-python-{_FORMAT}-{locked.digest.replace(':', '-')}.json"
-    record = work.store.folders.index / name
-    known = read_record(record)
-    if known is None:
+
+    def find() -> BasePython:
         base = open_recipe_base(locked, recipe, work)
         with working(work.reporter, "looking for the Python of the base"):
             found = find_python(base, work.store)
@@ -60,9 +59,9 @@ def base_python(locked: LockedBase, recipe: Recipe, work: Workspace) -> BasePyth
                 "add it to base_packages: [python3] of a debian: base, name a base that has it, or remove "
                 "'python:' to take Python from a conda channel",
             )
-        known = asdict(found)
-        write_record(record, known)
-    python = BasePython(**known)
+        return found
+
+    python = Record(work.store.folders.index / name, BasePython).get(find)
     _check_prefix(python, recipe)
     if recipe.python == "base-with-packages":
         return python

@@ -17,11 +17,10 @@ import json
 import logging
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from builder.build.bases.registry import fetch_layer
 from builder.build.bytecode import worker
@@ -43,7 +42,7 @@ from builder.formats.layers.entry import Entry, Range
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import layer_source
 
-from .inputs import BytecodeRequest, modules_of, modules_record
+from .inputs import BytecodeRequest, RecordedModules, modules_of, modules_record
 from .runtime import JOB_FOLDER, make_runtime
 
 log = logging.getLogger(__name__)
@@ -146,20 +145,19 @@ def _record(
                 files.append((path, offset, len(pyc), hashlib.sha256(pyc).hexdigest()))
                 offset += len(pyc)
         digest, size = blob.commit()
-    record = {"tag": tag, "digest": digest, "size": size, "files": sorted(files)}
-    request.work.store.write_record(modules_record(request, package), record)
+    modules_record(request, package).write(RecordedModules(tag, digest, size, sorted(files)))
 
 
 def _known(request: BytecodeRequest, package: LockedPackage) -> Bytecode | None:
     """Return the compiled modules in the cache; None if they are not there."""
-    data = request.work.store.read_record(modules_record(request, package))
-    blob = None if data is None else request.work.store.get(data["digest"], data["size"])
-    if blob is None:
+    known = modules_record(request, package).read()
+    blob = None if known is None else request.work.store.get(known.digest, known.size)
+    if known is None or blob is None:
         return None
     found = []
-    for source, offset, size, sha256 in data["files"]:
+    for source, offset, size, sha256 in known.files:
         content = Range(blob, offset, sha256=sha256)
-        path = _pyc_path(source, data["tag"])
+        path = _pyc_path(source, known.tag)
         found.append((source, Entry(path, "file", 0o644, size, content=content)))
     return found
 
@@ -176,7 +174,7 @@ def _reuse(request: BytecodeRequest, missing: Sequence[LockedPackage]) -> None:
     may be large, the old layer of the group has its modules.
     """
     store = request.work.store
-    records = [(p.name, store.read_record(modules_record(request, p))) for p in missing]
+    records = [(p.name, modules_record(request, p).read()) for p in missing]
     published = store.reuse.records if store.reuse else {}
     for name, data in published.items():
         if not name.startswith("layers/bytecode-"):
@@ -187,15 +185,15 @@ def _reuse(request: BytecodeRequest, missing: Sequence[LockedPackage]) -> None:
             _take(known, fetch_layer(layer, request.work), store)
 
 
-def _take(records: Sequence[Mapping[str, Any]], layer: Layer, store: Store) -> None:
+def _take(records: Sequence[RecordedModules], layer: Layer, store: Store) -> None:
     """Store the compiled modules that records name and a layer has."""
     pycs: dict[str, bytes] = {}
     for member, content in Merge([layer_source(layer, store)]):
         if member.path.endswith(".pyc"):
             pycs[member.path] = b"".join(map(bytes, content))
     for record in records:
-        files = sorted(record["files"], key=itemgetter(1))  # by offset
-        paths = [_pyc_path(source, record["tag"]) for source, *_ in files]
+        files = sorted(record.files, key=itemgetter(1))  # by offset
+        paths = [_pyc_path(source, record.tag) for source, *_ in files]
         if pycs.keys() >= set(paths):
             store.add(b"".join(map(pycs.__getitem__, paths)))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from builder.build.bases.image import BaseImage
 from builder.core.model import Layer, LockedPackage
+from builder.core.store.records import Record
 from builder.core.workspace import Workspace
 from builder.formats.layers.cache import FORMAT as LAYERS_FORMAT
 from builder.formats.layers.cache import cache_key
@@ -96,13 +96,26 @@ def compiler_key(packages: Packages, base: BaseImage) -> list[str | int]:
     return [FORMAT, LAYERS_FORMAT, *needed, *base_key(base)]
 
 
-def modules_record(request: BytecodeRequest, package: LockedPackage) -> Path:
-    """Return the path of the record of a package's compiled modules."""
+@dataclass(frozen=True, slots=True)
+class RecordedModules:
+    """The compiled modules of a package, in one blob."""
+
+    tag: str
+    """Of the Python: ``cpython-311``."""
+    digest: str
+    size: int
+    files: list[tuple[str, int, int, str]]
+    """Path of the module; offset, size and SHA-256 of its compiled form. Sorted."""
+
+
+def modules_record(request: BytecodeRequest, package: LockedPackage) -> Record[RecordedModules]:
+    """Return the record of a package's compiled modules."""
     packages, context = request.packages, request.packages.context
     own = [package.key, package.url, context.prefix, context.site_packages]
     modules = sorted(modules_of(packages, package))
     key = cache_key([_RECORD, *compiler_key(packages, request.base), own, modules])
-    return request.work.store.folders.bytecode / f"{key}.json"
+    store = request.work.store
+    return store.record(store.folders.bytecode / f"{key}.json", RecordedModules)
 
 
 def modules_of(packages: Packages, package: LockedPackage) -> dict[str, int]:

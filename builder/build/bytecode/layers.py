@@ -97,15 +97,16 @@ def bytecode_layers(request: BytecodeRequest) -> tuple[Layer, ...]:
     if not _compiles(request):
         return ()
     inputs = {**packages_key(request.packages), **_common(request), **_limits(request)}
-    record = request.work.store.folders.layers / f"bytecode-set-{cache_key(inputs)}.json"
-    known = request.work.store.read_record(record)
-    layers = None if known is None else recorded_layers(known["layers"], request.work.store)
+    store = request.work.store
+    path = store.folders.layers / f"bytecode-set-2-{cache_key(inputs)}.json"
+    record = store.record(path, list[dict[str, Any]])
+    known = record.read()
+    layers = None if known is None else recorded_layers(known, store)
     if layers is not None:
         log.info("all %d layers of compiled modules are in the cache", len(layers))
     else:
         layers = _make(request)
-        made = {"layers": [layer_record(layer) for layer in layers]}
-        request.work.store.write_record(record, made)
+        record.write(list(map(layer_record, layers)))
     return layers
 
 
@@ -122,8 +123,8 @@ def bytecode_records(request: BytecodeRequest) -> list[Path]:
     for plan in _plans(request, {}):
         records.append(plan.record(request.work.store))
         for package in plan.packages if len(plan.packages) > 1 else ():
-            own = modules_record(request, package), request.packages.record_path(package)
-            records += own
+            own = modules_record(request, package), request.packages.installed_record(package)
+            records += [record.path for record in own]
     return records
 
 

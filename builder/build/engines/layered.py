@@ -136,11 +136,11 @@ class Stack:
         modules, layers = self._modules, self._request.recipe.layers.options
         store, budget = self._request.work.store, layers_for_packages(modules.total)
         planned = package_records(self.files, layers, self._request.work, budget=budget)
-        base = system_record(LockedBase(self.base.reference, self.base.digest), store)
+        base = system_record(LockedBase(self.base.reference, self.base.digest), store).path
         python = python_package(self.files)
-        context = [python_record(python, store)] if python else []
+        context = [python_record(python, store).path] if python else []
         with_files = [layer for layer in self.layers if layer.packages]
-        libraries = (library_record(layer.descriptor.digest, store) for layer in with_files)
+        libraries = (library_record(x.descriptor.digest, store).path for x in with_files)
         return [*planned, *bytecode_records(modules), *libraries, *context, base]
 
     def run(self, step: StepRun) -> None:

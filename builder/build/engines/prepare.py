@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from builder.build.bases.image import BaseImage
 from builder.build.bases.resolve import is_made_here, open_recipe_base, resolve_recipe_base
@@ -14,6 +13,7 @@ from builder.core.errors import ConfigError, ImageError, LockError
 from builder.core.model import Image, Layer, Lock, LockedBase, LockedPackage, SifImage
 from builder.core.redact import redact
 from builder.core.store.blobs import Store
+from builder.core.store.records import Record
 from builder.formats.layers.cache import FORMAT, cache_key
 from builder.formats.layers.conda_order import link_order
 from builder.formats.layers.entry import LinkContext
@@ -178,21 +178,20 @@ def _context(request: BuildRequest, packages: list[LockedPackage], fetch: Fetch)
     python = next((p for p in packages if (p.manager, p.name) == ("conda", "python")), None)
     if python is None:
         return context
-    record = python_record(python, store)
-    known = store.read_record(record)
-    if known is None:
+
+    def find() -> tuple[str, str]:
         from builder.formats.layers.conda_layout import python_of
 
-        known = python_of(fetch([python])[0])
-        store.write_record(record, known)
-    version, site_packages = known
+        return python_of(fetch([python])[0])
+
+    version, site_packages = python_record(python, store).get(find)
     return replace(context, python=version, site_packages=site_packages)
 
 
-def python_record(python: LockedPackage, store: Store) -> Path:
+def python_record(python: LockedPackage, store: Store) -> Record[tuple[str, str]]:
     """Return the cache's record of the version and site-packages of a conda package's Python."""
     key = cache_key([FORMAT, "python", python.key, python.url, python.version])
-    return store.folders.index / f"python-{key}.json"
+    return store.record(store.folders.index / f"python-{key}.json", tuple[str, str])
 
 
 def image_of_build(

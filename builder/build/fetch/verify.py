@@ -14,7 +14,7 @@ from builder.core.model import LockedPackage
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.core.store.fingerprints import compare
-from builder.core.store.records import read_record, write_record
+from builder.core.store.records import Record
 
 
 class Verifier:
@@ -27,13 +27,12 @@ class Verifier:
         """Return the ``sha256:...`` of a package; None if only its MD5 is known."""
         if package.sha256:
             return f"sha256:{package.sha256}"
-        recorded = read_record(self._md5_record(package))
-        return recorded if isinstance(recorded, str) else None
+        return self._md5_record(package).read()
 
     def record_digest(self, package: LockedPackage, digest: str) -> None:
         """Record the ``sha256:...`` of a package that is locked by MD5."""
         if not package.sha256:
-            write_record(self._md5_record(package), digest)
+            self._md5_record(package).write(digest)
 
     def was_seen(self, package: LockedPackage) -> bool:
         """Return whether this machine had the package before: it is probably not hashed again."""
@@ -62,8 +61,8 @@ class Verifier:
         except PermissionError:
             return False
 
-    def _md5_record(self, package: LockedPackage) -> Path:
-        return self._store.seen_file(f"md5:{package.md5}")
+    def _md5_record(self, package: LockedPackage) -> Record[str]:
+        return Record(self._store.seen_file(f"md5:{package.md5}"), str)
 
 
 def _md5(path: Path) -> str:

@@ -21,14 +21,13 @@ import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 
 from builder.build.bases.debian_libraries import debian_package
 from builder.build.bases.image import BaseImage
 from builder.core.model import Layer, MissingLibrary
 from builder.core.progress import working
 from builder.core.store.blobs import Store
-from builder.core.store.records import read_record, write_record
+from builder.core.store.records import Record
 from builder.core.workspace import Workspace
 from builder.formats.layers.cache import cache_key
 from builder.formats.layers.libraries import Libraries, is_library, recorded_libraries
@@ -70,8 +69,9 @@ def missing_libraries(
     """
     digests = [base.digest, *(layer.descriptor.digest for layer in (*base.layers, *layers))]
     key = cache_key([_FORMAT, digests, recipe.conda.prefix, recipe.site.mpi is None])
-    record = work.store.folders.index / f"libraries-{key}.json"
-    known = read_record(record)
+    path = work.store.folders.index / f"libraries-{key}.json"
+    record = work.store.record(path, tuple[MissingLibrary, ...])
+    known = record.read()
     if known is None:
         if not all(layer.path and layer.path.exists() for layer in base.layers):
             return ()
@@ -81,10 +81,10 @@ def missing_libraries(
             below = _names(path for path in paths if not path.startswith(hidden))
             files, owners = _files(layers, packages, work.store)
         brought = f"{_DRIVER}|{_MPI}" if recipe.site.mpi else _DRIVER
-        known = [asdict(one) for one in _missing(files, owners, below, brought)]
-        work.store.write_record(record, known)
+        known = _missing(files, owners, below, brought)
+        record.write(known)
     log.info("libraries that the image does not have: %d", len(known))
-    return tuple(MissingLibrary(**{**one, "packages": tuple(one["packages"])}) for one in known)
+    return known
 
 
 def base_libraries(base: BaseImage, store: Store, paths: Iterable[str] = ()) -> Sequence[str]:
@@ -96,17 +96,16 @@ def base_libraries(base: BaseImage, store: Store, paths: Iterable[str] = ()) -> 
         paths: all paths in the base; empty: it is read for them.
     """
     key = cache_key([_FORMAT, base.digest, [layer.diff_id for layer in base.layers]])
-    record = store.folders.index / f"base-libraries-{key}.json"
-    known: Sequence[str] | None = read_record(record)
-    if known is None:
+
+    def find() -> list[str]:
         # imported here: a build with nothing changed reads no base
         from builder.build.bases.sif import base_sources
         from builder.formats.trees.merge import Merge
 
-        paths = paths or (member.path for member, _ in Merge(base_sources(base, store)))
-        known = sorted(filter(is_library, paths))
-        write_record(record, known)
-    return known
+        known = paths or (member.path for member, _ in Merge(base_sources(base, store)))
+        return sorted(filter(is_library, known))
+
+    return Record(store.folders.index / f"base-libraries-{key}.json", list[str]).get(find)
 
 
 def _files(
@@ -131,7 +130,7 @@ def _names(paths: Iterable[str]) -> set[str]:
 
 def _missing(
     files: Libraries, owners: Mapping[str, str], below: set[str], brought: str
-) -> list[MissingLibrary]:
+) -> tuple[MissingLibrary, ...]:
     """Return the missing libraries, sorted by name.
 
     Args:
@@ -151,7 +150,7 @@ def _missing(
             who = sorted({owners[path] for path in required or users})
             package = debian_package(name) if has_apt else ""
             found.append(MissingLibrary(name, tuple(who), not required, package))
-    return found
+    return tuple(found)
 
 
 def _loaded(files: Libraries, owners: Mapping[str, str]) -> set[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from builder.core.markers import unfulfilled
 from builder.core.model import Fetched, Lock, LockedBase, LockedPackage, LockedSource, SifImage
 from builder.core.progress import working
 from builder.core.redact import redact
-from builder.core.store.records import read_record, write_record
+from builder.core.store.records import Record
 from builder.core.workspace import Workspace
 from builder.formats.layers.cache import cache_key
 from builder.formats.qemu import emulation
@@ -234,18 +234,18 @@ class ImageWheelBuilder:
         python = next((p.version for p in seen if p.name == "python"), "")
         versions = {"python": python, **dict(pin.split("==") for pin in pins)}
 
-        def record(exact: Sequence[str]) -> Path:
+        def record(exact: Sequence[str]) -> Record[list[LockedPackage]]:
             key = cache_key([self.recipe.platform, python, isolated, *exact])
-            return self.work.store.folders.wheels / f"requires-{key}.json"
+            path = self.work.store.folders.wheels / f"requires-{key}.json"
+            return Record(path, list[LockedPackage])
 
         is_pinned = bool(pins) and not unfulfilled(requires, versions, self.recipe.platform)
-        known = read_record(record(pins)) if is_pinned else None
+        known = record(pins).read() if is_pinned else None
         if known is None:
             asked = pins if is_pinned else requires
-            found = resolve_requirements(asked, title, seen, self._request, isolated=isolated)
-            known = list(map(asdict, found))
-            write_record(record(_exact(found)), known)
-        return [LockedPackage(**values) for values in known]
+            known = resolve_requirements(asked, title, seen, self._request, isolated=isolated)
+            record(_exact(known)).write(known)
+        return known
 
     def _built(
         self,
@@ -270,7 +270,7 @@ class ImageWheelBuilder:
         report = self.work.reporter.note if self.reports else log.info
         report(f"{wheel.package.filename}: built from {_described(locked)}")
         for key in keys:
-            write_record(self._record(locked, key), record)
+            self._record(locked, key).write(record)
         return self._from_record(record, replace(locked, build=keys[0]))
 
     def _environment(self, packages: Sequence[LockedPackage], name: str) -> BuildRequest:
@@ -323,10 +323,10 @@ class ImageWheelBuilder:
             }
         )
 
-    def _record(self, locked: LockedSource, key: str) -> Path:
+    def _record(self, locked: LockedSource, key: str) -> Record[dict[str, str]]:
         source = [locked.sha256, locked.commit, locked.tree, locked.subdirectory]
         digest = cache_key([*source, *filter(None, [locked.describe]), key])
-        return self.work.store.folders.wheels / f"{digest}.json"
+        return Record(self.work.store.folders.wheels / f"{digest}.json", dict[str, str])
 
     def _known(
         self, locked: LockedSource, key: str, name: str | None, previous: LockedPackage | None
@@ -336,7 +336,7 @@ class ImageWheelBuilder:
         That one is built again, so that its check reports both names.
         """
         pinned = replace(locked, build=key)
-        record = read_record(self._record(locked, key))
+        record = self._record(locked, key).read()
         if record is not None and name not in (None, record["name"]):
             return None
         if record is not None and self.work.store.get(f"sha256:{record['sha256']}") is not None:

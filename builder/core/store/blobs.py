@@ -30,7 +30,7 @@ from .fingerprints import compare, verified
 from .folders import CacheFolders
 from .leftovers import SHARED_FOLDERS, remove_left_behind
 from .locks import file_lock
-from .records import read_record, write_record
+from .records import Record, T, read_record, write_record
 from .temporary import temporary_name
 from .unchanged import look
 from .walk import Stuck
@@ -139,6 +139,15 @@ class Store:
             name = path.relative_to(self.root).as_posix()
             found = (read_record(reuse.folder / name), reuse.records.get(name))
             yield from (record for record in found if record is not None)
+
+    def record(self, path: Path, shape: type[T]) -> Record[T]:
+        """Return the record of a path that is read as :meth:`records`, and written for this build.
+
+        Args:
+            path: in the cache.
+            shape: the type of its value.
+        """
+        return Record(path, shape, self.records, self.write_record)
 
     def read_record(self, path: Path) -> Any:
         """Return the first of :meth:`records`; None if there is none."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from builder.core.model import Image
 from builder.core.store.folders import CacheFolders
-from builder.core.store.records import read_record, write_record
+from builder.core.store.records import Record
 from builder.formats.oci.image import image_blobs
 from builder.formats.registry.push import PushReport
 
@@ -61,7 +61,7 @@ class Unverified:
 
     def begin(self) -> None:
         """Record all blobs of the image: which of them are sent is not known yet."""
-        write_record(self._own, sorted(self._blobs))
+        Record(self._own, list[str]).write(sorted(self._blobs))
 
     def left(self) -> frozenset[str]:
         """Return digests that other publishes have sent and not read back, or are sending now."""
@@ -76,13 +76,13 @@ class Unverified:
             if not left:
                 path.unlink(missing_ok=True)
             elif left != digests:
-                write_record(path, sorted(left))
+                Record(path, list[str]).write(sorted(left))
 
     def _records(self, prefix: str) -> Iterator[tuple[Path, set[str]]]:
         """Yield all records with a prefix; a damaged one may be of any blob."""
         for path in sorted(self._folder.glob(f"{prefix}-*.json")):
-            found = read_record(path)
-            yield path, set(map(str, found)) if isinstance(found, list) else self._blobs
+            found = Record(path, list[str]).read()
+            yield path, self._blobs if found is None else set(found)
 
 
 def _short_hash(text: str) -> str:

@@ -32,13 +32,16 @@ from typing import Any, Literal
 import zstandard
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from builder.build.bases.dpkg import BaseSystem
+from builder.build.bytecode.inputs import RecordedModules
 from builder.build.engines.base import BuildResult
 from builder.core.errors import BuilderError, ImageError, UsageError
 from builder.core.model import Image, LayerContent, canonical_json
 from builder.core.store.blobs import Reuse, Store
 from builder.core.text import human_bytes, one_line
 from builder.core.workspace import Workspace
-from builder.formats.layers.entry import Kind
+from builder.formats.layers.entry import PackageIndex
+from builder.formats.layers.libraries import RecordedLibraries
 from builder.formats.oci.shapes import BlobShape
 from builder.formats.registry.referrers import Artifact, AttachedFile
 from builder.lock.config.recipe import Recipe
@@ -73,24 +76,6 @@ class _LayerRecord(_Strict):
     content: LayerContent | None = None
 
 
-class _LibrariesRecord(_Strict):
-    digest: Digest
-    files: dict[str, list[str]]
-
-
-class _ModulesRecord(_Strict):
-    """See :mod:`builder.build.bytecode.compile`."""
-
-    tag: str
-    digest: Digest
-    size: int
-    files: list[tuple[str, int, int, str]]
-
-
-#: See :func:`builder.formats.layers.cache.write_index`.
-_Index = tuple[list[tuple[str, Kind, int, str]], list[str], list[str], int, list[str]]
-
-
 class LayersRecord(_Strict):
     """The attached file."""
 
@@ -104,13 +89,13 @@ class LayersRecord(_Strict):
 _SHAPES: Mapping[str, Any] = {
     r"layers/(bytecode-)?[0-9a-f]{64}": _LayerRecord,
     r"bytecode/python-[0-9a-f]{64}": _LayerRecord,
-    r"bytecode/[0-9a-f]{64}": _ModulesRecord,
-    r"layers/libraries-\d+-[0-9a-f]{64}": _LibrariesRecord,
-    r"index/[0-9a-f]{64}": _Index,
+    r"bytecode/[0-9a-f]{64}": RecordedModules,
+    r"layers/libraries-\d+-[0-9a-f]{64}": RecordedLibraries,
+    r"index/[0-9a-f]{64}": PackageIndex,
     r"index/[0-9a-f]{64}-record": dict[str, str],
-    r"index/licences-[\w-]+": list[str],
+    r"index/licences-[\w-]+": tuple[str, ...],
     r"index/python-[0-9a-f]{64}": tuple[str, str],
-    r"index/base-system-[\w-]+": tuple[str, str, list[tuple[str, ...]]],
+    r"index/base-system-[\w-]+": BaseSystem,
 }
 
 
@@ -287,7 +272,7 @@ def _checked(records: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         adapter = TypeAdapter(shape)
         for name in filter(re.compile(rf"{pattern}\.json").fullmatch, records):
             found = adapter.validate_python(records[name])
-            yield name, adapter.dump_python(found, exclude_unset=True)
+            yield name, adapter.dump_python(found, mode="json", exclude_unset=True)
 
 
 def _compilers(records: Mapping[str, Any]) -> list[Any]:

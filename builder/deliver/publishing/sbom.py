@@ -59,7 +59,7 @@ def image_sbom(result: BuildResult, work: Workspace) -> bytes:
 def _licences(recipe: Recipe, lock: Lock, work: Workspace) -> Licences:
     """Return the licences of the locked packages. A build records them when it reads an archive."""
     packages = lock.for_platform(recipe.platform)
-    found = {p.key: work.store.read_record(licences_record(p, work.store)) for p in packages}
+    found = {p.key: licences_record(p, work.store).read() for p in packages}
     missing = [package for package in packages if found[package.key] is None]
     if missing:
         from builder.build.fetch.packages import fetch_for
@@ -67,15 +67,15 @@ def _licences(recipe: Recipe, lock: Lock, work: Workspace) -> Licences:
 
         archives = fetch_for(Inputs.read(recipe), missing, work)
 
-        def read(fetched: Fetched) -> list[str]:
+        def read(fetched: Fetched) -> tuple[str, ...]:
             found = declared_licences(fetched)
-            work.store.write_record(licences_record(fetched.package, work.store), found)
+            licences_record(fetched.package, work.store).write(found)
             return found
 
         with working(work.reporter, "reading licences"):
             read_now = in_parallel(read, archives, work.settings.jobs)
         found |= {fetched.package.key: licences for fetched, licences in read_now}
-    return found
+    return {key: licences or () for key, licences in found.items()}
 
 
 def sbom(

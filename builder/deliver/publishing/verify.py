@@ -23,7 +23,7 @@ from typing import Any
 
 from builder.core.errors import BuilderError, ImageError, RegistryError, VerifyError
 from builder.core.model import Image
-from builder.core.store.records import read_record, write_record
+from builder.core.store.records import Record
 from builder.deliver.smoke.values import mapping, mappings
 from builder.formats.oci.documents import load_json
 from builder.formats.oci.reference import is_tag
@@ -204,7 +204,7 @@ def verify(subject: Subject, trust: Trust) -> Verification:
     checks += [_check_attached(subject, record, name) for name in trust.policy.require]
     done = Verification(subject, tuple(checks), record)
     if subject.tag and done.passed:
-        write_record(_newest_record(subject), _stamp(record))
+        _newest_record(subject).write(_stamp(record))
     return done
 
 
@@ -245,7 +245,7 @@ def _check_tag(subject: Subject, record: ReleaseRecord, policy: Policy) -> Itera
     elif tag not in record.fixed and policy.max_age_days is not None:
         limit = datetime.timedelta(days=policy.max_age_days)
         yield Check("age", f"{age.days} days, {limit.days} are allowed", age <= limit)
-    newest = str(read_record(_newest_record(subject)) or "")
+    newest = _newest_record(subject).read() or ""
     if newest > _stamp(record):
         seen = f"this machine has verified a newer release of {tag}, signed at {newest}"
         yield Check("replay", seen, False)
@@ -322,10 +322,10 @@ _ATTESTATIONS: Mapping[Attestation, tuple[str, Callable[..., str]]] = {
 }
 
 
-def _newest_record(subject: Subject) -> Path:
+def _newest_record(subject: Subject) -> Record[str]:
     """Return the record of when the newest release of a tag that was verified here was signed."""
     name = hashlib.sha256(f"{subject.place.name}:{subject.tag}".encode()).hexdigest()
-    return subject.place.store.folders.verified / f"{name[:32]}.json"
+    return Record(subject.place.store.folders.verified / f"{name[:32]}.json", str)
 
 
 def _stamp(record: ReleaseRecord) -> str:

@@ -44,7 +44,7 @@ from .conda_activation import Activation, activation_environment
 from .conflicts import Conflict
 from .entry import Entry, PackageIndex
 from .grouping import LayerPlan, listed, plan_lock, split_index
-from .libraries import library_record
+from .libraries import RecordedLibraries, library_record
 from .packages import Packages
 
 log = logging.getLogger(__name__)
@@ -83,8 +83,8 @@ def make_layer(
         writer = LayerWriter(out, compression, work.settings.epoch, advance)
         writer.write(entries)
         digest, size = out.commit()
-    libraries = {"digest": digest, "files": writer.libraries.found}
-    work.store.write_record(library_record(digest, work.store), libraries)
+    libraries = RecordedLibraries(digest, writer.libraries.found)
+    library_record(digest, work.store).write(libraries)
     descriptor, tar = Descriptor(MEDIA_TYPES[compression], digest, size), writer.blob
     return Layer(descriptor, tar.diff_id, work.store.path(digest), title=title, unpacked=tar.size)
 
@@ -237,11 +237,15 @@ def build_layers(
         "budget": budget,
         "post_link": dict(post_link or {}),
     }
-    record = work.store.folders.layers / f"set-{cache_key(inputs)}.json"
-    known = _read_result(record, work.store)
-    if known is not None:
-        log.info("all %d layers of packages are in the cache", len(known.layers))
-        return known
+    record = work.store.record(
+        work.store.folders.layers / f"set-2-{cache_key(inputs)}.json",
+        tuple[list[dict[str, Any]], tuple[Conflict, ...], tuple[str, ...], Activation],
+    )
+    known = record.read()
+    found = None if known is None else recorded_layers(known[0], work.store)
+    if known is not None and found is not None:
+        log.info("all %d layers of packages are in the cache", len(found))
+        return LayersResult(found, *known[1:])
     notes = _check_scripts(packages.locked, packages.indexes, post_link or {})
     maker = LayerMaker(options.compression, work, _TASK)
 
@@ -250,9 +254,9 @@ def build_layers(
 
     layers = maker.make(_plans(packages, options, budget, work), fetch)
     activation = activation_environment(packages)
-    result = LayersResult(layers, packages.resolution.conflicts, tuple(notes), activation)
-    _write_result(record, result, work.store)
-    return result
+    rest = packages.resolution.conflicts, tuple(notes), activation
+    record.write((list(map(layer_record, layers)), *rest))
+    return LayersResult(layers, *rest)
 
 
 def package_records(
@@ -264,8 +268,8 @@ def package_records(
         packages, options, work, budget: see :func:`build_layers`.
     """
     layers = [plan.record(work.store) for plan in _plans(packages, options, budget, work)]
-    indexes = map(packages.index_path, packages.locked)
-    licences = (licences_record(package, work.store) for package in packages.locked)
+    indexes = (packages.index_record(package).path for package in packages.locked)
+    licences = (licences_record(package, work.store).path for package in packages.locked)
     return [*layers, *indexes, *licences]
 
 
@@ -361,28 +365,6 @@ def _check_scripts(
         if scripts:
             notes.append(f"{p.name}: its link script was not run, as the recipe says")
     return notes
-
-
-def _write_result(path: Path, result: LayersResult, store: Store) -> None:
-    data = {
-        "layers": [layer_record(x) for x in result.layers],
-        "conflicts": [asdict(c) for c in result.conflicts],
-        "notes": result.notes,
-        "activation": [dict(result.activation.env), result.activation.scripts],
-    }
-    store.write_record(path, data)
-
-
-def _read_result(path: Path, store: Store) -> LayersResult | None:
-    """Return the result of an earlier build; None if the cache does not have all of it."""
-    data = store.read_record(path)
-    layers = None if data is None else recorded_layers(data["layers"], store)
-    if layers is None:
-        return None
-    conflicts = [Conflict(c["path"], c["winner"], tuple(c["losers"])) for c in data["conflicts"]]
-    env, scripts = data["activation"]
-    activation = Activation(env, tuple(scripts))
-    return LayersResult(layers, tuple(conflicts), tuple(data["notes"]), activation)
 
 
 def _packages_annotation(packages: Sequence[LockedPackage]) -> str:

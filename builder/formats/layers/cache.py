@@ -15,8 +15,9 @@ from typing import Any
 
 from builder.core.model import Descriptor, Layer, LayerContent, LockedPackage, canonical_json
 from builder.core.store.blobs import Store
+from builder.core.store.records import Record
 
-from .entry import IndexEntry, LinkContext, PackageIndex
+from .entry import LinkContext
 from .libraries import library_record
 
 #: Part of every cache key. Increase it when a change results in other bytes for the same packages.
@@ -51,24 +52,10 @@ def package_key(package: LockedPackage, context: LinkContext) -> str:
     return cache_key([FORMAT, package.key, package.url, context_key(context, [package])])
 
 
-def read_index(path: Path, store: Store) -> PackageIndex | None:
-    """Return a cached index, or None if there is none."""
-    data = store.read_record(path)
-    if data is None or len(data) != len(fields(PackageIndex)):
-        return None
-    entries, post_link, requires, archive, licences = data
-    found = tuple(IndexEntry(*e) for e in entries)
-    return PackageIndex(found, tuple(post_link), tuple(requires), archive, tuple(licences))
-
-
-def write_index(path: Path, index: PackageIndex, store: Store) -> None:
-    """Write an index into the cache. Raises SpaceError."""
-    store.write_record(path, [getattr(index, field.name) for field in fields(index)])
-
-
-def licences_record(package: LockedPackage, store: Store) -> Path:
+def licences_record(package: LockedPackage, store: Store) -> Record[tuple[str, ...]]:
     """Return the record of the licences that a package declares."""
-    return store.folders.index / f"licences-{_LICENCES}-{package.key.replace(':', '-')}.json"
+    name = f"licences-{_LICENCES}-{package.key.replace(':', '-')}.json"
+    return store.record(store.folders.index / name, tuple[str, ...])
 
 
 def layer_record(layer: Layer) -> dict[str, Any]:
@@ -89,7 +76,7 @@ def recorded_layer(data: Mapping[str, Any], store: Store) -> Layer | None:
     descriptor = Descriptor.from_json(data["descriptor"])
     path, origin = store.locate(descriptor.digest, descriptor.size, data["diff_id"])
     libraries = library_record(descriptor.digest, store)
-    has_libraries = libraries.exists() or store.read_record(libraries) is not None
+    has_libraries = libraries.path.exists() or libraries.read() is not None
     if not (path or origin) or (data["packages"] and not has_libraries):
         return None
     values = {**data, "descriptor": descriptor, "path": path, "origin": origin}

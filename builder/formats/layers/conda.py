@@ -55,7 +55,8 @@ def conda_index(fetched: Fetched, context: LinkContext) -> PackageIndex:
     names = [f"bin/.{fetched.package.name}-{action}.sh" for action in ("pre-link", "post-link")]
     scripts = {layout.image_path(name) for name in names}
     post_link = tuple(e.path for e in entries if e.path in scripts)
-    return PackageIndex(tuple(entries), post_link, licences=conda_licences(info.index))
+    licences = conda_licences(info.index)
+    return PackageIndex(tuple(entries), post_link, (), fetched.size, licences)
 
 
 def conda_entries(

@@ -95,18 +95,17 @@ class IndexEntry(NamedTuple):
     """What a hard link repeats; empty if this is known only after reading the content."""
 
 
-@dataclass(frozen=True, slots=True)
-class PackageIndex:
+class PackageIndex(NamedTuple):
     """All paths of a package, in the order of its archive; the last one is that of its record."""
 
     entries: tuple[IndexEntry, ...]
-    post_link: tuple[str, ...] = ()
+    post_link: tuple[str, ...]
     """Image paths of the package's post-link and pre-link scripts."""
-    requires: tuple[str, ...] = ()
+    requires: tuple[str, ...]
     """The ``Requires-Dist`` texts of a wheel's METADATA."""
-    archive: int = 0
+    archive: int
     """Bytes of the archive."""
-    licences: tuple[str, ...] = ()
+    licences: tuple[str, ...]
     """The licences that the package declares, see :mod:`builder.formats.layers.licences`."""
 
     @property

@@ -10,9 +10,10 @@ import itertools
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from dataclasses import dataclass
 
 from builder.core.store.blobs import Store
+from builder.core.store.records import Record
 
 from .content import read_steps
 from .elf import ElfReader, Needed
@@ -66,15 +67,22 @@ class LayerLibraries:
             self.found[entry.path] = tuple(map(posixpath.basename, reader.needed))
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedLibraries:
+    """The libraries of a layer that builder wrote."""
+
+    digest: str
+    """Of the layer's blob: pruning removes both together."""
+    files: Libraries
+
+
 def recorded_libraries(digest: str, store: Store) -> Libraries:
     """Return the libraries of a layer that builder wrote, by the digest of its blob."""
-    data = store.read_record(library_record(digest, store)) or {"files": {}}
-    return {path: tuple(needed) for path, needed in data["files"].items()}
+    known = library_record(digest, store).read()
+    return known.files if known else {}
 
 
-def library_record(digest: str, store: Store) -> Path:
-    """Return the record of a layer's libraries, by the digest of its blob.
-
-    The record names the blob, so that pruning removes both together.
-    """
-    return store.folders.layers / f"libraries-{_FORMAT}-{digest.partition(':')[2]}.json"
+def library_record(digest: str, store: Store) -> Record[RecordedLibraries]:
+    """Return the record of a layer's libraries, by the digest of its blob."""
+    path = store.folders.layers / f"libraries-{_FORMAT}-{digest.partition(':')[2]}.json"
+    return store.record(path, RecordedLibraries)

@@ -18,16 +18,16 @@ from .wheel_archive import WheelArchive
 _MAX_TEXT = 500
 
 
-def declared_licences(fetched: Fetched) -> list[str]:
+def declared_licences(fetched: Fetched) -> tuple[str, ...]:
     """Return the licences that a package declares, each on one line; often one SPDX expression.
 
     Raises:
         LayerError: the archive is unsafe or damaged.
     """
     if fetched.package.manager == "conda":
-        return [*conda_licences(read_index_file(fetched))]
+        return conda_licences(read_index_file(fetched))
     with WheelArchive(fetched) as wheel:
-        return [*wheel_licences(wheel_metadata(wheel))]
+        return wheel_licences(wheel_metadata(wheel))
 
 
 def wheel_metadata(wheel: WheelArchive) -> Message:

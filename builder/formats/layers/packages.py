@@ -6,17 +6,16 @@ import importlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 
 from builder.core.errors import LayerError
 from builder.core.model import Fetched, LockedPackage
 from builder.core.parallel import in_parallel
 from builder.core.progress import working
+from builder.core.store.records import Record
 from builder.core.workspace import Workspace
 
-from .cache import licences_record, package_key, read_index, write_index
+from .cache import licences_record, package_key
 from .conflicts import Resolution, resolve_conflicts
 from .entry import Entry, Inline, LinkContext, PackageIndex
 
@@ -85,8 +84,7 @@ class Packages:
             LayerError: a package is unsafe or damaged.
             FetchError: an archive that has to be read is not available.
         """
-        store = self._work.store
-        known = {p.key: read_index(self.index_path(p), store) for p in self.locked}
+        known = {p.key: self.index_record(p).read() for p in self.locked}
         missing = [package for package in self.locked if known[package.key] is None]
         self.fetch(missing)
 
@@ -100,9 +98,11 @@ class Packages:
         indexes = known | {package.key: index for package, index in found}
         return {key: index for key, index in indexes.items() if index is not None}
 
-    def index_path(self, package: LockedPackage) -> Path:
+    def index_record(self, package: LockedPackage) -> Record[PackageIndex]:
         """Return the cache's record of a package's index."""
-        return self._work.store.folders.index / f"{package_key(package, self.context)}.json"
+        store = self._work.store
+        path = store.folders.index / f"{package_key(package, self.context)}.json"
+        return store.record(path, PackageIndex)
 
     def _read_index(self, package: LockedPackage) -> PackageIndex:
         """Read the index of a package from its archive, and record it."""
@@ -116,9 +116,8 @@ class Packages:
             from .wheel import wheel_index
 
             index = wheel_index(fetched, self.context)
-        index, store = replace(index, archive=fetched.size), self._work.store
-        store.write_record(licences_record(package, store), index.licences)  # for the SBOM
-        write_index(self.index_path(package), index, store)
+        licences_record(package, self._work.store).write(index.licences)  # for the SBOM
+        self.index_record(package).write(index)
         return index
 
     @cached_property
@@ -162,13 +161,12 @@ class Packages:
             from .wheel import wheel_entries
 
             entries = wheel_entries(fetched, self.context, leave_out)
-        record, store = self.indexes[package.key].entries[-1].path, self._work.store
+        record = self.indexes[package.key].entries[-1].path
         for entry in entries:
             if entry.path == record:
                 assert isinstance(entry.content, Inline)
                 content = entry.content.data.decode()
-                data = {"path": record, "content": content}
-                store.write_record(self.record_path(package), data)
+                self.installed_record(package).write({"path": record, "content": content})
             yield entry
 
     def record(self, package: LockedPackage) -> tuple[str, bytes]:
@@ -180,20 +178,22 @@ class Packages:
         Raises:
             LayerError: the archive is unsafe or damaged.
         """
-        path = self.record_path(package)
-        data = self._work.store.read_record(path)
+        record = self.installed_record(package)
+        data = record.read()
         if data is None:
             for _ in self.entries(package):
                 pass
-            data = self._work.store.read_record(path)
+            data = record.read()
         if data is None:
             hint = "check the disk of the cache (BUILDER_CACHE)"
-            raise LayerError(f"{path} cannot be read", hint)
+            raise LayerError(f"{record.path} cannot be read", hint)
         return data["path"], data["content"].encode()
 
-    def record_path(self, package: LockedPackage) -> Path:
+    def installed_record(self, package: LockedPackage) -> Record[dict[str, str]]:
         """Return the cache's record of a package's RECORD, or of its record in conda-meta."""
-        return self._work.store.folders.index / f"{package_key(package, self.context)}-record.json"
+        store = self._work.store
+        path = store.folders.index / f"{package_key(package, self.context)}-record.json"
+        return store.record(path, dict[str, str])
 
     def link_target(self, package: LockedPackage, path: str) -> str:
         """Return the text of a package's symlink.

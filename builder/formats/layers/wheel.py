@@ -73,7 +73,8 @@ def wheel_index(fetched: Fetched, context: LinkContext) -> PackageIndex:
         entries.append(IndexEntry(root + layout.record_path, "file", record.file_size))
         metadata = wheel_metadata(wheel)
         requires = tuple(metadata.get_all("Requires-Dist", []))
-        return PackageIndex(tuple(entries), (), requires, licences=wheel_licences(metadata))
+        licences = wheel_licences(metadata)
+        return PackageIndex(tuple(entries), (), requires, fetched.size, licences)
 
 
 def wheel_entries(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from builder.core.store.blobs import Store
 from builder.core.store.files import fingerprint, sha256_file
-from builder.core.store.records import read_record, write_record
+from builder.core.store.records import Record
 
 
 def sif_digest(path: Path, store: Store) -> str:
@@ -26,11 +26,10 @@ def sif_digest(path: Path, store: Store) -> str:
 
 def remembered_digest(path: Path, store: Store) -> str | None:
     """Return the digest of a file that has not changed since it was hashed; otherwise None."""
-    known = read_record(store.folders.sif_record(path))
+    known = _record(path, store).read()
     if known is None or known["fingerprint"] != fingerprint(path):
         return None
-    digest: str = known["digest"]
-    return digest
+    return known["digest"]
 
 
 def remember_digest(path: Path, store: Store, digest: str, looks: str) -> None:
@@ -43,5 +42,8 @@ def remember_digest(path: Path, store: Store, digest: str, looks: str) -> None:
         digest: of its content.
         looks: its fingerprint, from before it was hashed.
     """
-    record = {"fingerprint": looks, "digest": digest}
-    write_record(store.folders.sif_record(path), record)
+    _record(path, store).write({"fingerprint": looks, "digest": digest})
+
+
+def _record(path: Path, store: Store) -> Record[dict[str, str]]:
+    return Record(store.folders.sif_record(path), dict[str, str])

@@ -21,7 +21,7 @@ from builder.core.model import Compression, Image, Layer, canonical_json
 from builder.core.progress import working
 from builder.core.store.durable import start_writing
 from builder.core.store.files import sha256_file
-from builder.core.store.records import read_record, write_record
+from builder.core.store.records import Record
 from builder.core.workspace import Workspace
 from builder.formats.trees.member import Member, counted
 from builder.formats.trees.merge import Merge
@@ -199,18 +199,18 @@ class PartitionMaker:
             total: about how many bytes its files have; None if that is not known.
         """
         value = self._hashed_key(key)
-        record = self.work.store.folders.layers / f"sif-{value}.json"
-        with self.work.store.lock(f"sif partition {value}"):
-            known = read_record(record)
-            if known is not None:
-                path = self.work.store.get(known["digest"], known["size"])
-                if path is not None:
-                    log.info("partition %s is in the cache: %s", name, known["digest"])
-                    return SquashfsPart(path, 0, known["size"], known["digest"], name)
-            digest, size = self._write(name, sources, lower, total)
-            log.info("not in the cache: partition %s; made %s", name, digest)
-            write_record(record, {"digest": digest, "size": size, "name": name})
-        return SquashfsPart(self.work.store.path(digest), 0, size, digest, name)
+        store = self.work.store
+        record = Record(store.folders.layers / f"sif-{value}.json", dict[str, Any])
+        with store.lock(f"sif partition {value}"):
+            known = record.read()
+            if known is not None and store.get(known["digest"], known["size"]) is not None:
+                log.info("partition %s is in the cache: %s", name, known["digest"])
+            else:
+                known = self._write(name, sources, lower, total)
+                log.info("not in the cache: partition %s; made %s", name, known["digest"])
+                record.write(known)
+        digest, size = known["digest"], known["size"]
+        return SquashfsPart(store.path(digest), 0, size, digest, name)
 
     def _hashed_key(self, key: Sequence[Any]) -> str:
         """Return a hash of everything that a partition depends on, the format included."""
@@ -220,8 +220,8 @@ class PartitionMaker:
 
     def _write(
         self, name: str, sources: Sequence[Source], lower: Sequence[SquashfsPart], total: int | None
-    ) -> tuple[str, int]:
-        """Write a partition into the store. Returns its digest, and its size in bytes."""
+    ) -> dict[str, Any]:
+        """Write a partition into the store. Returns its record: name, digest and size."""
         temporary = self.work.store.temporary()
         try:
             with temporary.open("w+b") as out:
@@ -230,7 +230,7 @@ class PartitionMaker:
             self.work.store.adopt(temporary, digest)
         finally:
             temporary.unlink(missing_ok=True)
-        return digest, size
+        return {"digest": digest, "size": size, "name": name}
 
     def _squash(
         self,

@@ -14,8 +14,7 @@ from builder.build.engines.dispatch import run_engine
 from builder.core.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, LockedBase, SifImage
 from builder.core.stages import BuildOptions
 from builder.core.store.files import sha256_file
-from builder.core.store.records import write_record
-from builder.formats.layers.libraries import library_record
+from builder.formats.layers.libraries import RecordedLibraries, library_record
 from builder.lock.config.recipe import Registry
 from tests.support.engines import package, request
 
@@ -51,7 +50,7 @@ class DifferentEachTime:
             path.write_bytes(data)
             return SifImage(path, sha256_file(path), len(data))
         digest = request.work.store.add(data)
-        write_record(library_record(digest, request.work.store), {"digest": digest, "files": {}})
+        library_record(digest, request.work.store).write(RecordedLibraries(digest, {}))
         layer = Layer(
             Descriptor("application/x", digest, len(data)),
             "sha256:d",

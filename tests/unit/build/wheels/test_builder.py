@@ -89,7 +89,7 @@ def test_description(tmp_path: Path) -> None:
     assert described == replace(source, describe=f"0.0-1-g{repo.git('rev-parse', 'HEAD')[:10]}")
     assert wheels._record(described, "key") != wheels._record(source, "key")
     old = cache_key(["", "", source.tree, "", "key"])
-    assert wheels._record(source, "key").name == f"{old}.json", "records of other sources stay valid"
+    assert wheels._record(source, "key").path.name == f"{old}.json", "records of other sources stay valid"
     build = {"tool": {"env": {"SETUPTOOLS_SCM_PRETEND_VERSION_FOR_TOOL": "1.0"}}}
     recipe = Recipe.model_validate({**wheels.recipe.model_dump(), "pip": {"build": build}})
     wheels.inputs = replace(wheels.inputs, recipe=recipe)

@@ -22,7 +22,7 @@ def index(*files: str | tuple[str, Kind] | tuple[str, Kind, str], size: int = 1)
     for f in files:
         path, kind, target = (f, "file", "") if isinstance(f, str) else (*f, "")[:3]
         out.append(IndexEntry(path, kind, size if kind == "file" else 0, target))  # type: ignore[arg-type]
-    return PackageIndex(tuple(out))
+    return PackageIndex(tuple(out), (), (), 0, ())
 
 
 def no_target(package: LockedPackage, path: str) -> str:

@@ -111,7 +111,8 @@ def test_updates_move_no_package(pip: list[str], which: int, groups: int) -> Non
 @given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 100))
 def test_split_index(sizes: list[int], limit: int) -> None:
     """The parts have every path once, and no part is over the limit, unless a single file is."""
-    given_index = PackageIndex(tuple(IndexEntry(f"f{i}", "file", n) for i, n in enumerate(sizes)))
+    entries = tuple(IndexEntry(f"f{i}", "file", n) for i, n in enumerate(sizes))
+    given_index = PackageIndex(entries, (), (), 0, ())
     parts = split_index(given_index, limit)
     assert sorted(p for part in parts for p in part) == sorted(e.path for e in given_index.entries)
     by_path = {e.path: e.size for e in given_index.entries}

@@ -103,6 +103,6 @@ def test_lost_record(settings: Settings) -> None:
     )
     record = layer_record(layer) | {"packages": ["a"]}
     assert recorded_layer(record, store) is not None
-    library_record(layer.descriptor.digest, store).unlink()
+    library_record(layer.descriptor.digest, store).path.unlink()
     assert recorded_layer(record, store) is None
     assert recorded_layer(record | {"packages": []}, store) is not None
