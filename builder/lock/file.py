@@ -25,11 +25,12 @@ from builder.core.model import MAIN, Lock, LockedPackage
 from builder.core.redact import redact
 from builder.core.settings import seconds_of
 from builder.core.store.files import write_atomic
+from builder.core.store.reading import Reader
 from builder.formats.net.urlvariables import variables_in
 from builder.formats.oci.digest import sha256
 
 from .config.explain import first_problem
-from .config.safeyaml import load, read_bytes
+from .config.safeyaml import MAX_BYTES, load
 from .config.yamlfile import Key, not_yaml, parse_yaml
 from .othertools import TOOLS, other_file
 from .record import TIME, RecordError, custom_metadata, read_custom
@@ -64,22 +65,16 @@ def read_lock(path: Path) -> Lock:
 
 
 def lock_bytes(path: Path, create: str) -> bytes:
-    """Return the content of a lock file, at most one byte more than is read of a YAML file.
+    """Return the content of a lock file.
 
     Args:
         path: the file.
         create: the hint for a file that does not exist.
 
     Raises:
-        LockError: it cannot be read.
+        LockError: it cannot be read, or has more than 16 MiB.
     """
-    try:
-        return read_bytes(path)
-    except FileNotFoundError:
-        raise LockError(f"{path}: no such lock file", create) from None
-    except OSError as e:
-        problem = f"{path}: cannot be read: {e.strerror}"
-        raise LockError(problem, "check the path and its permissions") from None
+    return Reader(LockError, _RESTORE, MAX_BYTES, "lock file").read(path, create)
 
 
 def parse_lock(raw: bytes, path: Path) -> Lock:

@@ -9,7 +9,7 @@ from typing import Any
 from builder.core.errors import ImageError
 from builder.core.model import Descriptor, Image, Layer, SifImage
 from builder.core.store.blobs import Store
-from builder.formats.oci.documents import read_file
+from builder.formats.oci.documents import read_document
 from builder.formats.oci.image import plain_image
 from builder.formats.oci.layout import read_layout
 from builder.formats.oci.manifest import parse_config, read_image
@@ -60,7 +60,7 @@ def stored_base(reference: str, digest: str, store: Store) -> BaseImage:
 
 def _stored(digest: str, store: Store) -> bytes:
     path = store.get(digest)
-    return b"" if path is None else read_file(path, str(path))
+    return b"" if path is None else read_document(path)
 
 
 def open_layout_base(

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from builder.core.errors import ConfigError, UsageError
 from builder.core.git import Git, GitError
-from builder.core.store.files import read_foreign
 from builder.core.store.leftovers import temporary_folder
+from builder.core.store.reading import read_foreign
 from builder.core.store.walk import remove_tree
 from builder.core.workspace import Workspace
 from builder.formats.trees.tracked import git_folder

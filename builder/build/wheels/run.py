@@ -20,8 +20,8 @@ from builder.core.errors import WheelError
 from builder.core.model import Fetched, Image, SifImage
 from builder.core.progress import QUIET, Reporter
 from builder.core.settings import DEFAULT_EPOCH, Settings
-from builder.core.store.files import read_foreign
 from builder.core.store.leftovers import temporary_folder
+from builder.core.store.reading import read_foreign
 from builder.lock.config.wheelbuild import WheelBuild
 
 from .backend import Backend, check_requirement

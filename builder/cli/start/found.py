@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.core.errors import UsageError
-from builder.lock.config.safeyaml import read_bytes
+from builder.core.store.reading import Reader
+from builder.lock.config.safeyaml import MAX_BYTES
 from builder.lock.environment import read_any_environment
 from builder.lock.manifests import builds_package, is_manifest
 from builder.lock.othertools import PYLOCK, Format, export_command, lock_format
@@ -85,7 +86,8 @@ def candidate(path: Path) -> Candidate:
 
 def _format(path: Path) -> Format | None:
     """Return the format of a lock. Requirements are one if they have hashes."""
-    text = read_bytes(path).decode(errors="replace")
+    reader = Reader(UsageError, "name another file: --from FILE", MAX_BYTES)
+    text = reader.read(path).decode(errors="replace")
     found = lock_format(path, text)
     return None if found == "requirements" and "--hash=sha256:" not in text else found
 

@@ -194,7 +194,7 @@ def _add_to_gitignore(written: Written, root: Path) -> None:
     if path.is_symlink():
         written.notes.append(f".gitignore is a symlink, so add {', '.join(_IGNORED)} yourself")
         return
-    text = path.read_text(errors="surrogateescape") if path.exists() else ""
+    text = path.read_text(errors="surrogateescape") if path.is_file() else ""
     known = {line.strip().strip("/") for line in text.splitlines()}
     missing = [line for line in _IGNORED if line.strip("/") not in known]
     if not missing:

@@ -6,11 +6,9 @@ import errno
 import hashlib
 import os
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from builder.core.errors import BuilderError, SpaceError
 from builder.core.text import human_bytes
@@ -126,33 +124,6 @@ def write_output(path: Path, data: bytes, mode: int = 0o644) -> None:
             path.write_bytes(data)
     else:
         write_atomic(path, data, mode)
-
-
-@contextmanager
-def open_ordinary(path: Path) -> Iterator[tuple[IO[bytes], int]]:
-    """Open a file in a folder that others write to; yields it and its size.
-
-    Raises:
-        OSError: it cannot be opened. ELOOP: it is a symlink, which is not followed. ENXIO: it is a
-            folder, a socket, a device, or a pipe, which is not waited for.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    info = os.fstat(fd)
-    if not stat.S_ISREG(info.st_mode):
-        os.close(fd)
-        raise OSError(errno.ENXIO, "not an ordinary file", str(path))
-    with os.fdopen(fd, "rb") as file:
-        yield file, info.st_size
-
-
-def read_foreign(path: Path, most: int) -> bytes:
-    """Return the last ``most`` bytes of a file that a container left; nothing if it is no file."""
-    try:
-        with open_ordinary(path) as (file, size):
-            file.seek(max(0, size - most))
-            return file.read(most)
-    except OSError:
-        return b""
 
 
 def link_or_copy(source: Path, target: Path) -> None:

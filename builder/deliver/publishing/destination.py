@@ -23,7 +23,7 @@ from builder.core.settings import Settings, expand_home
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.core.workspace import Workspace
-from builder.formats.oci.documents import read_file
+from builder.formats.oci.documents import read_document
 from builder.formats.oci.image import image_blobs
 from builder.formats.oci.layout import (
     blob_path,
@@ -86,7 +86,7 @@ class RegistryDestination:
         """Return a manifest or index of the store, or download it."""
         path = self.store.get(descriptor.digest)
         if path is not None:
-            return read_file(path, str(path))
+            return read_document(path)
         data, _, _ = self.client.manifests.get(self.repository, descriptor.digest)
         self.store.add(data)
         return data

@@ -30,6 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from builder.core.errors import ConfigError
+from builder.core.store.reading import open_ordinary
 from builder.formats.oci.digest import sha256
 
 _SCHEME = ec.ECDSA(hashes.SHA256())
@@ -142,8 +143,7 @@ def read_secret(path: Path) -> bytes:
 
 def _read(path: Path, hint: str = _GET, *, private: bool = False) -> bytes:
     try:
-        with path.open("rb") as f:
-            info = os.fstat(f.fileno())
+        with open_ordinary(path, links=True, pipes=private) as (f, info):
             data = f.read(_MAX_KEY)
     except OSError as e:
         raise ConfigError(f"cannot read {path}: {e.strerror}", hint) from None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.core.errors import UsageError
+from builder.core.store.reading import Reader
 
 from .shell import ShellText, from_user, join
 
@@ -95,14 +96,10 @@ def read_env_file(path: Path) -> dict[str, str]:
         UsageError: it cannot be read, or a line has another form; the message does not show the
             line, which may be a secret.
     """
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as e:
-        reason = e.strerror if isinstance(e, OSError) else "it is not text"
-        message = f"--env-file {path}: {reason}"
-        raise UsageError(message, "pass a file with NAME=VALUE lines") from None
+    reader = Reader(UsageError, "pass --env-file a file with NAME=VALUE lines", 1 << 20, pipes=True)
+    text = reader.text(path, reader.hint)
     variables = {}
-    for number, line in enumerate(text.split("\n"), 1):  # docker takes no other character
+    for number, line in enumerate(re.split("\r\n|[\r\n]", text), 1):  # docker takes no other
         name, separator, value = line.partition("=")
         if not line.strip() or line.lstrip().startswith("#"):
             continue

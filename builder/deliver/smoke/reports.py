@@ -11,7 +11,6 @@ import itertools
 import json
 import logging
 import re
-import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 from builder.core.errors import BuilderError
 from builder.core.settings import expand_home
 from builder.core.store.files import write_atomic
+from builder.core.store.reading import Reader
 
 from .schema import TIME, report_problem
 from .values import Report, devices_of, mapping, model_of
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 #: The number of runs that a comparison uses, the newest ones.
 RUNS = 10
+#: Bytes of a report.
+_MOST = 64 << 20
 #: The newest files that are read for the earlier runs of a site.
 _FILES = 200
 
@@ -117,16 +119,9 @@ def read_report(path: Path) -> StoredReport:
     Raises:
         ReportError: there is no such file, it cannot be read, or it is not a valid report.
     """
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ReportError(f"{path}: not a file", "name a report's file")
-        return parse_report(path.read_bytes(), str(path))
-    except FileNotFoundError:
-        hint = "builder smoke TARGET writes reports to reports/TARGET"
-        raise ReportError(f"{path}: no such report", hint) from None
-    except OSError as e:
-        hint = "check the path and its permissions"
-        raise ReportError(f"{path}: cannot be read: {e.strerror}", hint) from None
+    reader = Reader(ReportError, "check the path and its permissions", _MOST, "report")
+    missing = "builder smoke TARGET writes reports to reports/TARGET"
+    return parse_report(reader.read(path, missing), str(path))
 
 
 def read_folder(folder: Path) -> tuple[list[StoredReport], list[str]]:

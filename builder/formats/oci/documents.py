@@ -7,7 +7,6 @@ key.
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from builder.core.errors import ImageError
-from builder.core.store.files import open_ordinary
+from builder.core.store.reading import Reader
 from builder.core.text import human_bytes
 
 #: In bytes: a manifest, index or config. containerd, Docker and skopeo accept 4 to 8 MiB; real ones have less
@@ -31,6 +30,7 @@ _SHOWN = 60
 #: Names that a hint lists.
 _LISTED = 50
 DAMAGED = "the image is damaged or hostile: download or write it again"
+_WITHOUT_LINKS = f"copy the folder without links: cp -rL; or {DAMAGED}"
 
 
 def load_json(data: bytes, what: str, most: int = MAX_DOCUMENT) -> Any:
@@ -155,32 +155,23 @@ def refuse_look_alikes(value: Mapping[str, Any], what: str) -> None:
 # files ------------------------------------------------------------------------------------------------------
 
 
-def read_file(path: Path, what: str, most: int = MAX_DOCUMENT) -> bytes:
+def read_document(path: Path, most: int = MAX_DOCUMENT) -> bytes:
     """Return the content of a small file in a folder that other people may have written.
 
     Args:
         path: the file. Links are not followed, and a pipe or device is not opened.
-        what: its name, for messages.
         most: bytes that it may have.
 
     Raises:
-        ImageError: it is not an ordinary file, or larger.
-        OSError: it does not exist, or cannot be read.
+        ImageError: it is not an ordinary file, larger, or cannot be read.
+        FileNotFoundError: it does not exist.
     """
-    try:
-        with open_ordinary(path) as (f, size):
-            data = b"" if size > most else f.read(most + 1)
-    except OSError as e:
-        if e.errno in (errno.ELOOP, errno.ENXIO):
-            check_ordinary(path.lstat(), what)
-        raise
-    check_size(max(size, len(data)), what, most)  # data: it grows
-    return data
+    return Reader(ImageError, _WITHOUT_LINKS, most, links=False).read(path)
 
 
 def check_ordinary(info: os.stat_result, what: str) -> None:
     """Raise ImageError unless a file is an ordinary one: no link, pipe, device or folder."""
     if stat.S_ISLNK(info.st_mode):
-        raise ImageError(f"{what} is a symbolic link", "copy the folder without links: cp -rL")
+        raise ImageError(f"{what} is a symbolic link", _WITHOUT_LINKS)
     if not stat.S_ISREG(info.st_mode):
         raise ImageError(f"{what} is not an ordinary file", DAMAGED)

@@ -21,7 +21,7 @@ from builder.core.store.temporary import temporary_beside
 from builder.core.store.unchanged import look
 
 from .digest import hex_of, sha256
-from .documents import MAX_DOCUMENT, check_ordinary, check_size, read_file, shown
+from .documents import MAX_DOCUMENT, check_ordinary, check_size, read_document, shown
 from .image import image_blobs
 from .manifest import (
     INDEXES,
@@ -246,7 +246,7 @@ def _has_blob(folder: Path, descriptor: Descriptor) -> bool:
 def write_if_changed(path: Path, data: bytes, *, durable: bool = False) -> bool:
     """Write a file unless it has this content; returns whether that was necessary."""
     with suppress(FileNotFoundError, ImageError):  # something else, which is replaced
-        if read_file(path, str(path), len(data)) == data:
+        if read_document(path, len(data)) == data:
             return False
     write_atomic(path, data, durable=durable)
     return True
@@ -339,11 +339,9 @@ def read_blob(folder: Path, descriptor: Descriptor, most: int = MAX_DOCUMENT) ->
     path = blob_path(folder, descriptor.digest)
     check_size(descriptor.size, f"{folder}: blob {descriptor.digest}", most)
     try:
-        data = read_file(path, str(path), most)
+        data = read_document(path, most)
     except FileNotFoundError:
         raise ImageError(f"{folder}: blob {descriptor.digest} is missing", _DAMAGED) from None
-    except OSError as e:
-        raise ImageError(f"{path}: {e.strerror}", "let this user read the layout") from None
     if sha256(data) != descriptor.digest:
         raise ImageError(f"{path} is corrupt: its content does not match its digest", _DAMAGED)
     if len(data) != descriptor.size:
@@ -363,8 +361,8 @@ def read_index(folder: Path) -> dict[str, Any]:
         raise ImageError(f"{folder}: no such folder", hint)
     marker_file, index_file = folder / "oci-layout", folder / "index.json"
     try:
-        marker = parse_json(read_file(marker_file, str(marker_file)), str(marker_file))
-        index = parse_index(read_file(index_file, str(index_file)), str(index_file))
+        marker = parse_json(read_document(marker_file), str(marker_file))
+        index = parse_index(read_document(index_file), str(index_file))
     except FileNotFoundError as e:
         problem = f"is not an OCI layout: {Path(e.filename).name} is missing"
         raise ImageError(f"{folder} {problem}", hint) from None

@@ -20,6 +20,7 @@ from typing import Any
 
 from builder.core.errors import RegistryError
 from builder.core.settings import home_folder
+from builder.core.store.reading import Reader
 from builder.formats.oci.reference import DOCKER_ALIASES
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,8 @@ Warn = Callable[[str], None]
 #: Docker Hub's name in auth files and for credential helpers.
 DOCKER_KEY = "https://index.docker.io/v1/"
 HELPER_TIMEOUT_S = 60
+#: Bytes of an auth file.
+_MAX_BYTES = 1 << 20
 LOGIN_AGAIN = "log in again (docker login or podman login)"
 
 
@@ -170,11 +173,10 @@ class _AuthFile:
         return None
 
     def _read(self) -> dict[str, Any]:
+        hint = "let this user read it, or log in again"
+        raw = Reader(RegistryError, hint, _MAX_BYTES, pipes=True).read(self._path, hint)
         try:
-            data = json.loads(self._path.read_bytes() or b"{}")
-        except OSError as e:
-            hint = "let this user read it, or log in again"
-            raise RegistryError(f"cannot read {self._path}: {e.strerror}", hint) from None
+            data = json.loads(raw or b"{}")
         except ValueError:  # the parser's message would quote the file
             hint = f"{LOGIN_AGAIN}, or correct the file"
             raise RegistryError(f"{self._path} is not JSON", hint) from None

@@ -16,6 +16,7 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from builder.core.errors import ConfigError
+from builder.core.store.reading import Reader
 from builder.core.store.unchanged import look
 
 from .inside import check_inside
@@ -29,8 +30,7 @@ TOOLS = frozenset({"__pycache__", ".git", ".venv", ".cache", ".builder", ".DS_St
 OWN = frozenset({"dist", "reports", "recipes/.schema.json"})
 #: Files and folders inside an OCI image layout, builder's cache, a virtual environment, or another cache.
 MARKS = ("oci-layout", "blobs/sha256", "pyvenv.cfg", "CACHEDIR.TAG")
-#: A list of patterns has at most this many bytes.
-_MAX_BYTES = 1 << 20
+_READER = Reader(ConfigError, "write one pattern a line, as in .gitignore", most=1 << 20)
 
 
 class Ignore:
@@ -133,19 +133,9 @@ def plain_path(path: Path) -> Path:
 
 def _read_lines(path: Path) -> list[str]:
     try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
-        if len(data) > _MAX_BYTES:
-            raise ConfigError(f"{path}: more than {_MAX_BYTES} bytes", "write one pattern a line")
-        return data.decode().splitlines()
+        return _READER.text(path).splitlines()
     except FileNotFoundError:
         return []
-    except UnicodeDecodeError:
-        hint = "write one pattern a line, as in .gitignore"
-        raise ConfigError(f"{path}: not UTF-8 text", hint) from None
-    except OSError as e:
-        problem = f"{path}: cannot be read: {e.strerror}"
-        raise ConfigError(problem, "check its permissions") from None
 
 
 def _spec(path: Path, lines: Sequence[str]) -> GitIgnoreSpec:

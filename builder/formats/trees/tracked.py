@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from builder.core.store.files import read_foreign
+from builder.core.store.reading import read_foreign
 
 from .ignore import checkout_of
 from .member import ancestors
@@ -36,10 +36,8 @@ def tracked_files(folder: Path) -> frozenset[str] | None:
     if top is None:
         return None
     try:
-        index = git_folder(top) / "index"
-        data = index.read_bytes() if index.stat().st_size <= MAX_INDEX else b""
-        entries = [*_entries(data)]
-    except (OSError, ValueError, struct.error, IndexError):
+        entries = [*_entries(read_foreign(git_folder(top) / "index", MAX_INDEX))]
+    except (ValueError, struct.error, IndexError):
         return None
     start = "" if folder == top else f"{folder.relative_to(top).as_posix()}/"
     inside = {p.removeprefix(start): mode for p, mode in entries if p.startswith(start)}

@@ -15,7 +15,6 @@ are counted, which libyaml makes one by one without recursion.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -54,12 +53,6 @@ class _Loader(_BASE):  # type: ignore[misc]
 
 for _tag in ("int", "float"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_number)
-
-
-def read_bytes(path: Path) -> bytes:
-    """Return a file's content, at most one byte more than :func:`load` accepts; raises OSError."""
-    with path.open("rb") as file:
-        return file.read(MAX_BYTES + 1)
 
 
 def load(raw: bytes | str) -> Any:

@@ -10,8 +10,9 @@ from typing import Any
 import yaml
 
 from builder.core.errors import ConfigError
+from builder.core.store.reading import Reader
 
-from .safeyaml import compose, load, read_bytes
+from .safeyaml import compose, load
 
 Key = str | int
 _CONFLICT = re.compile(r"^<{7} ", re.MULTILINE)
@@ -94,16 +95,8 @@ def read_text(path: Path, what: str = "file", hint: str = "check the path") -> s
     Raises:
         ConfigError: the file does not exist or cannot be read.
     """
-    try:
-        data = read_bytes(path)
-        if len(data) > MAX_BYTES:
-            problem = f"{path}: the {what} has more than {MAX_BYTES} bytes"
-            raise ConfigError(problem, "split it; comments count too")
-        return data.decode()
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such {what}", hint) from None
-    except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{path}: cannot be read: {e}", "it must be a UTF-8 text file") from None
+    correct = "write a UTF-8 text file; split a large one, comments count too"
+    return Reader(ConfigError, correct, MAX_BYTES, what).text(path, hint)
 
 
 def not_yaml(path: Path, error: yaml.YAMLError, text: str) -> ConfigError:

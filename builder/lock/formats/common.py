@@ -14,12 +14,13 @@ from pydantic import ValidationError
 
 from builder.core.errors import LockError, SolveError
 from builder.core.model import FIND_LINKS, MAIN, LockedPackage, Manager
+from builder.core.store.reading import Reader
 from builder.lock.config.explain import first_problem
 from builder.lock.config.merge import choices
 from builder.lock.config.safetoml import loads
 from builder.lock.config.safeyaml import MAX_BYTES, load
 from builder.lock.config.yamlfile import not_yaml
-from builder.lock.file import LockEntry, lock_bytes
+from builder.lock.file import LockEntry
 from builder.lock.urls import filename_of, public
 
 RESTORE = "restore the file from version control, or lock again with the tool that wrote it"
@@ -31,14 +32,8 @@ def read_text(path: Path) -> str:
     Raises:
         LockError: the file is missing, is not text, or has more than 16 MiB.
     """
-    raw = lock_bytes(path, "check the path in the recipe's 'lock:'")
-    if len(raw) > MAX_BYTES:
-        raise LockError(f"{path}: the file has more than {MAX_BYTES} bytes", RESTORE)
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as e:
-        line = raw.count(b"\n", 0, e.start) + 1
-        raise LockError(f"{path}:{line}: not UTF-8 text", RESTORE) from None
+    missing = "check the path in the recipe's 'lock:'"
+    text = Reader(LockError, RESTORE, MAX_BYTES, "lock file").text(path, missing)
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise LockError(f"{path}:{line}: not text", RESTORE)

@@ -19,7 +19,9 @@ def test_unknown_target(do: Cli, tiny: TinyProject) -> None:
 def test_unreadable_recipe(do: Cli, tiny: TinyProject) -> None:
     (tiny.root / "recipes" / "folder.yaml").mkdir()
     result = do("targets", "folder")
-    assert result.code == 3 and f"{tiny.root / 'recipes' / 'folder.yaml'}: cannot be read" in result.err
+    assert (
+        result.code == 3 and f"{tiny.root / 'recipes' / 'folder.yaml'} is not an ordinary file" in result.err
+    )
 
 
 @pytest.mark.parametrize(

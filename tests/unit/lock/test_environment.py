@@ -182,7 +182,7 @@ def test_missing_and_binary_files(tmp_path):
     with pytest.raises(ConfigError, match="no such environment file"):
         read_environment(tmp_path / "nowhere.yml", "linux-64")
     (tmp_path / "b.yml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="b.yml:1: not UTF-8 text"):
         read_environment(tmp_path / "b.yml", "linux-64")
 
 

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from builder.core.errors import BuilderError, SpaceError
-from builder.core.store.files import read_foreign, space_errors, write_atomic, write_output
+from builder.core.store.files import space_errors, write_atomic, write_output
 
 
 def test_write_atomic(tmp_path):
@@ -49,17 +49,3 @@ def test_not_writable(tmp_path, number, name):
         raise OSError(number, os.strerror(number), path)
     assert e.value.message == f"cannot write to {tmp_path}: {os.strerror(number)}"
     assert type(e.value) is BuilderError and e.value.exit_code == 1 and e.value.hint
-
-
-def test_read_foreign(tmp_path):
-    """Only a file is read, and of that at most its end; no link is followed, and no pipe waited for."""
-    (tmp_path / "file").write_bytes(b"0123456789")
-    (tmp_path / "link").symlink_to("file")
-    (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    assert read_foreign(tmp_path / "file", 100) == b"0123456789"
-    assert read_foreign(tmp_path / "file", 3) == b"789"
-    before = os.listdir("/proc/self/fd")
-    for name in ("link", "folder", "pipe", "missing"):
-        assert read_foreign(tmp_path / name, 100) == b""
-    assert os.listdir("/proc/self/fd") == before

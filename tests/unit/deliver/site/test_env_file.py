@@ -34,7 +34,7 @@ def test_invalid(text: str | bytes, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as raised:
         read_env_file(file)
     assert str(file) in raised.value.message and "hunter2" not in raised.value.message
-    with pytest.raises(UsageError, match="No such file"):
+    with pytest.raises(UsageError, match="no such file"):
         read_env_file(tmp_path / "none")
 
 

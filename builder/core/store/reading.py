@@ -1,0 +1,101 @@
+"""Reads files that others wrote: never more than a bound, and without waiting for a pipe."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+#: What a message says of a file, by the error number of :func:`open_ordinary`.
+_PROBLEMS = {errno.ELOOP: " is a symbolic link", errno.ENXIO: " is not an ordinary file"}
+
+
+@contextmanager
+def open_ordinary(
+    path: Path, *, links: bool = False, pipes: bool = False
+) -> Iterator[tuple[IO[bytes], os.stat_result]]:
+    """Open a file in a folder that others write to; yields it and its properties.
+
+    Args:
+        path: the file.
+        links: whether symlinks are followed.
+        pipes: whether it may be a pipe or a device: ``<(COMMAND)``, ``/dev/null``. A pipe that
+            nobody writes to is empty.
+
+    Raises:
+        OSError: it cannot be opened. ELOOP: it is a symlink, which is not followed. ENXIO: it is a
+            folder, a socket, a device, or a pipe, which is not waited for.
+    """
+    follow = 0 if links else os.O_NOFOLLOW
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | follow)
+    info = os.fstat(fd)
+    is_pipe = stat.S_ISFIFO(info.st_mode) or stat.S_ISCHR(info.st_mode)
+    if not stat.S_ISREG(info.st_mode) and not (pipes and is_pipe):
+        os.close(fd)
+        raise OSError(errno.ENXIO, "not an ordinary file", str(path))
+    os.set_blocking(fd, True)
+    with os.fdopen(fd, "rb") as file:
+        yield file, info
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads files of one kind."""
+
+    error: Callable[[str, str], Exception]
+    """Makes the error of a message and a hint."""
+    hint: str
+    """How to correct a file."""
+    most: int
+    """Bytes that a file may have."""
+    what: str = "file"
+    """The word for a file in messages."""
+    links: bool = True
+    pipes: bool = False
+
+    def read(self, path: Path, missing: str = "") -> bytes:
+        """Return the content of a file.
+
+        Args:
+            path: the file.
+            missing: the hint if it does not exist; empty: FileNotFoundError is raised.
+        """
+        try:
+            with open_ordinary(path, links=self.links, pipes=self.pipes) as (file, info):
+                data = file.read(self.most + 1)
+        except FileNotFoundError:
+            if not missing:
+                raise
+            raise self.error(f"{path}: no such {self.what}", missing) from None
+        except OSError as e:
+            problem = _PROBLEMS.get(e.errno or 0, f": cannot be read: {e.strerror}")
+            raise self.error(f"{path}{problem}", self.hint) from None
+        if not data and stat.S_ISFIFO(info.st_mode):
+            raise self.error(f"{path}: nothing writes to this pipe", self.hint)
+        if len(data) > self.most:
+            raise self.error(f"{path}: the {self.what} has more than {self.most} bytes", self.hint)
+        return data
+
+    def text(self, path: Path, missing: str = "") -> str:
+        """Return the content of a text file. The arguments are those of :meth:`read`."""
+        data = self.read(path, missing)
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError as e:
+            line = data.count(b"\n", 0, e.start) + 1
+            raise self.error(f"{path}:{line}: not UTF-8 text", self.hint) from None
+
+
+def read_foreign(path: Path, most: int) -> bytes:
+    """Return the last ``most`` bytes of a file that a container left; nothing if it is no file."""
+    try:
+        with open_ordinary(path) as (file, info):
+            file.seek(max(0, info.st_size - most))
+            return file.read(most)
+    except OSError:
+        return b""
