@@ -20,12 +20,13 @@ from builder.core.errors import ImageError
 from builder.core.model import Image, SifImage
 from builder.core.settings import Settings
 from builder.core.store.files import require_space, sha256_file, space_errors
+from builder.core.store.leftovers import temporary_folder
 from builder.core.store.subordinate import ranges, ranges_hint
 from builder.formats.net.urlvariables import is_own
 from builder.formats.oci.layout import write_layout
 from builder.formats.sif.singularity import Metadata
 
-from .base import BuildRequest, BuildResult, Clock, build_folder, cached_sif
+from .base import BuildRequest, BuildResult, Clock, cached_sif
 from .layered import make_layers
 
 _COMPRESSION = {"zstd": "-comp zstd -Xcompression-level 3", "gzip": "-comp gzip"}
@@ -54,7 +55,8 @@ class Apptainer:
         size = sum(layer.unpacked or layer.descriptor.size for layer in image.layers)
         what = f"building target {request.recipe.name} with apptainer"
         require_space(request.work.settings.tmpdir, size, what)
-        with build_folder(request) as folder:
+        parent = request.work.store.tmp  # where files can be hard links to the cache's blobs
+        with space_errors(parent), temporary_folder(parent, 0o700) as folder:
             write_layout(image, folder / "image", None, request.work.store, durable=False)
             (folder / "image.def").write_text(definition(request, image, str(folder / "image")))
             built = run_build(folder / "image.def", folder / "image.sif", request)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -15,9 +14,6 @@ from builder.core.settings import DEFAULT_EPOCH
 from builder.core.stages import BuildOptions
 from builder.core.store.files import space_errors
 from builder.core.store.folders import CacheFolders
-from builder.core.store.leftovers import remove_left_behind
-from builder.core.store.temporary import temporary_name
-from builder.core.store.walk import remove_tree
 from builder.core.workspace import Workspace
 from builder.lock.config.recipe import Recipe
 from builder.lock.record import lock_date
@@ -166,21 +162,3 @@ def cached_sif(request: BuildRequest, engine: str) -> Path:
     with space_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     return path
-
-
-@contextmanager
-def build_folder(request: BuildRequest) -> Iterator[Path]:
-    """Create a temporary folder in the cache, where files can be hard links to the cache's blobs.
-
-    First removes the folders of builds that were killed.
-    """
-    parent = CacheFolders(request.work.settings.cache).tmp
-    with space_errors(parent):
-        parent.mkdir(parents=True, exist_ok=True)
-        remove_left_behind(parent)
-        folder = parent / temporary_name("build")
-        folder.mkdir(mode=0o700)
-    try:
-        yield folder
-    finally:
-        remove_tree(folder)

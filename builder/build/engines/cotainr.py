@@ -32,13 +32,14 @@ from builder.build.run.apptainer import find_apptainer
 from builder.build.run.process import execute, tail
 from builder.core.errors import ImageError, UsageError
 from builder.core.model import Fetched, LockedBase, SifImage
-from builder.core.store.files import link_or_copy
+from builder.core.store.files import link_or_copy, space_errors
+from builder.core.store.leftovers import temporary_folder
 from builder.formats.layers.build import make_layer
 from builder.formats.layers.entry import LinkContext
 from builder.formats.oci.layout import write_layout
 
 from .apptainer import environment
-from .base import BuildRequest, BuildResult, Clock, build_folder
+from .base import BuildRequest, BuildResult, Clock
 from .prepare import (
     fetch_archives,
     image_of_build,
@@ -80,8 +81,10 @@ class Cotainr:
         request.work.store.sweep(request.work.settings.tmpdir)
         base = open_locked_base(request)
         fetched = fetch_archives(request)(ordered_packages(recipe, request.lock))
+        parent = request.work.store.tmp  # where files can be hard links to the cache's blobs
         with (
-            build_folder(request) as folder,
+            space_errors(parent),
+            temporary_folder(parent, 0o700) as folder,
             serve_packages(fetched, folder / "packages") as server,
         ):
             (folder / "environment.yml").write_text(environment_file(request, server))

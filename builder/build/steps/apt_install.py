@@ -6,7 +6,6 @@ layer is made once for a base and a list of packages, and is the same on every m
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 import shutil
@@ -22,10 +21,10 @@ from builder.build.fetch.packages import fetch_packages
 from builder.build.run.base import Mount
 from builder.core.datafiles import script
 from builder.core.errors import FetchError
-from builder.core.model import Fetched, Layer, OsPackage, canonical_json
+from builder.core.model import Fetched, Layer, OsPackage
 from builder.core.store.leftovers import temporary_folder
 from builder.core.workspace import Workspace
-from builder.formats.layers.cache import cached_layer, read_layer
+from builder.formats.layers.cache import cache_key, cached_layer, read_layer
 from builder.formats.layers.entry import Entry
 from builder.formats.net.debarchives import host_mirrors, mirrored_archive, snapshot
 
@@ -182,5 +181,5 @@ def _is_left_out(entry: Entry) -> bool:
 
 def _record(install: OsInstall, work: Workspace) -> Path:
     files = sorted([p.filename, p.sha256] for p in install.packages)
-    key = canonical_json([FORMAT, install.base.digest, files, work.settings.epoch])
-    return work.store.folders.layers / f"os-{hashlib.sha256(key).hexdigest()[:32]}.json"
+    key = cache_key([FORMAT, install.base.digest, files, work.settings.epoch])
+    return work.store.folders.layers / f"os-{key[:32]}.json"

@@ -51,8 +51,8 @@ class Reader:
     """Makes the error of a message and a hint."""
     hint: str
     """How to correct a file."""
-    most: int
-    """Bytes that a file may have."""
+    most: int = 0
+    """Bytes that :meth:`read` returns at most; a larger file is an error."""
     what: str = "file"
     """The word for a file in messages."""
     links: bool = True
@@ -65,9 +65,20 @@ class Reader:
             path: the file.
             missing: the hint if it does not exist; empty: FileNotFoundError is raised.
         """
+        with self.open(path, missing) as (file, info):
+            data = file.read(self.most + 1)
+        if not data and stat.S_ISFIFO(info.st_mode):
+            raise self.error(f"{path}: nothing writes to this pipe", self.hint)
+        if len(data) > self.most:
+            raise self.error(f"{path}: the {self.what} has more than {self.most} bytes", self.hint)
+        return data
+
+    @contextmanager
+    def open(self, path: Path, missing: str = "") -> Iterator[tuple[IO[bytes], os.stat_result]]:
+        """Open a file; yields it and its properties. The arguments are those of :meth:`read`."""
         try:
-            with open_ordinary(path, links=self.links, pipes=self.pipes) as (file, info):
-                data = file.read(self.most + 1)
+            with open_ordinary(path, links=self.links, pipes=self.pipes) as opened:
+                yield opened
         except FileNotFoundError:
             if not missing:
                 raise
@@ -75,11 +86,6 @@ class Reader:
         except OSError as e:
             problem = _PROBLEMS.get(e.errno or 0, f": cannot be read: {e.strerror}")
             raise self.error(f"{path}{problem}", self.hint) from None
-        if not data and stat.S_ISFIFO(info.st_mode):
-            raise self.error(f"{path}: nothing writes to this pipe", self.hint)
-        if len(data) > self.most:
-            raise self.error(f"{path}: the {self.what} has more than {self.most} bytes", self.hint)
-        return data
 
     def text(self, path: Path, missing: str = "") -> str:
         """Return the content of a text file. The arguments are those of :meth:`read`."""

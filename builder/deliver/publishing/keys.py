@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from builder.core.errors import ConfigError
-from builder.core.store.reading import open_ordinary
+from builder.core.store.reading import Reader
 from builder.formats.oci.digest import sha256
 
 _SCHEME = ec.ECDSA(hashes.SHA256())
@@ -142,11 +142,8 @@ def read_secret(path: Path) -> bytes:
 
 
 def _read(path: Path, hint: str = _GET, *, private: bool = False) -> bytes:
-    try:
-        with open_ordinary(path, links=True, pipes=private) as (f, info):
-            data = f.read(_MAX_KEY)
-    except OSError as e:
-        raise ConfigError(f"cannot read {path}: {e.strerror}", hint) from None
+    with Reader(ConfigError, hint, pipes=private).open(path, hint) as (f, info):
+        data = f.read(_MAX_KEY)
     if private and info.st_uid not in (0, os.geteuid()):
         hint = "another user can change it: copy it to a file of yours with mode 600"
         raise ConfigError(f"the secret file {path} belongs to another user", hint)

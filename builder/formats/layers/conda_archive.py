@@ -23,25 +23,20 @@ import zstandard
 from builder.core.model import Fetched
 from builder.core.store.files import space_errors
 from builder.core.store.temporary import temporary_name
-from builder.core.tarheaders import DIRECTORY, FILE, HARDLINK, SYMLINK, TarError
+from builder.core.tarheaders import TarError
 from builder.formats.layers import bounds
 from builder.formats.trees.reader import TarReader
 
 from .bounds import most_unpacked
 from .content import Consumer
 from .entry import Kind
-from .tar import is_safe
+from .tar import TYPES, is_safe
 from .zips import ZIP_ERRORS, ZipSource, check_method, fault
 
 #: What the decoders and json raise for damaged input.
 _DAMAGE = (*ZIP_ERRORS, TarError, zstandard.ZstdError, KeyError, TypeError, AttributeError)
 
-_KINDS: Mapping[bytes, Kind] = {
-    FILE: "file",
-    HARDLINK: "hardlink",
-    SYMLINK: "symlink",
-    DIRECTORY: "dir",
-}
+_KINDS = {flag: kind for kind, flag in TYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)

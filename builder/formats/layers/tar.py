@@ -12,16 +12,17 @@ environments of 30,000 files. The tests read every kind of header back with ``ta
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from builder.core.errors import LayerError
 from builder.formats.layers import bounds
 
-from .entry import Entry
+from .entry import Entry, Kind
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
-_TYPES = {"file": b"0", "hardlink": b"1", "symlink": b"2", "dir": b"5"}
+#: The type flags of tar headers.
+TYPES: Mapping[Kind, bytes] = {"file": b"0", "hardlink": b"1", "symlink": b"2", "dir": b"5"}
 #: Sizes from here on do not fit ustar's field of 11 octal digits.
 _MAX_OCTAL = 8**11
 #: Characters that no pax record can hold: NUL, and bytes that are not UTF-8 (lone surrogates in a
@@ -61,7 +62,7 @@ def header(entry: Entry, mtime: int) -> bytes:
         pax["size"] = str(size)
         size = 0
 
-    block = _block(fields, entry.mode, size, mtime, _TYPES[entry.kind], target)
+    block = _block(fields, entry.mode, size, mtime, TYPES[entry.kind], target)
     return _pax(pax, mtime) + block if pax else block
 
 

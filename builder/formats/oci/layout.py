@@ -366,8 +366,6 @@ def read_index(folder: Path) -> dict[str, Any]:
     except FileNotFoundError as e:
         problem = f"is not an OCI layout: {Path(e.filename).name} is missing"
         raise ImageError(f"{folder} {problem}", hint) from None
-    except OSError as e:
-        raise ImageError(f"{e.filename}: {e.strerror}", "let this user read the layout") from None
     version = marker.get("imageLayoutVersion")
     if version != "1.0.0":
         found = shown(version) if isinstance(version, str) else "of no version"

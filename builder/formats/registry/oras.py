@@ -20,6 +20,7 @@ from builder.core.store.blobs import Store
 from builder.core.store.durable import sync_file, sync_folder
 from builder.core.store.files import require_space, space_errors
 from builder.core.store.leftovers import remove_left_behind
+from builder.core.store.reading import Reader
 from builder.core.store.temporary import claimed
 from builder.formats.net.download import PartialFile
 from builder.formats.oci.image import manifest_of
@@ -84,12 +85,9 @@ def is_sif(layer: Descriptor) -> bool:
 
 def check_sif(path: Path) -> None:
     """Raise ImageError unless a file begins as a SIF does."""
-    try:
-        with path.open("rb") as f:
-            head = f.read(_MAGIC_AT + len(_MAGIC))
-    except OSError as e:
-        hint = "build the SIF first, or correct the path"
-        raise ImageError(f"{path}: {e.strerror}", hint) from None
+    hint = "build the SIF first, or correct the path"
+    with Reader(ImageError, hint).open(path, hint) as (f, _):
+        head = f.read(_MAGIC_AT + len(_MAGIC))
     if head[_MAGIC_AT:] != _MAGIC:
         hint = "it is another kind of image, or damaged: build or pull it again"
         raise ImageError(f"{path} is not a SIF", hint)

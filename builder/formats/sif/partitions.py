@@ -8,7 +8,6 @@ second copy of several gigabytes would take a disk longer than the compression t
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +16,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from builder.core.errors import ImageError
-from builder.core.model import Compression, Image, Layer, canonical_json
+from builder.core.model import Compression, Image, Layer
 from builder.core.progress import working
 from builder.core.store.durable import start_writing
 from builder.core.store.files import sha256_file
 from builder.core.store.records import Record
 from builder.core.workspace import Workspace
+from builder.formats.layers.cache import cache_key
 from builder.formats.trees.member import Member, counted
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source, Stream, layer_source, listed_source
@@ -216,7 +216,7 @@ class PartitionMaker:
         """Return a hash of everything that a partition depends on, the format included."""
         level = writer.LEVELS[self.compression]
         described = [key, self.compression, level, writer.FORMAT, FORMAT, self.work.settings.epoch]
-        return hashlib.sha256(canonical_json(described)).hexdigest()
+        return cache_key(described)
 
     def _write(
         self, name: str, sources: Sequence[Source], lower: Sequence[SquashfsPart], total: int | None

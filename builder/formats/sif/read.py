@@ -7,11 +7,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from builder.core.errors import ImageError
 from builder.core.model import SifImage
 from builder.core.store.blobs import Store
+from builder.core.store.reading import Reader
 from builder.formats.oci.documents import check_size, load_json
 from builder.formats.oci.shapes import RuntimeConfigShape, check_shape
 from builder.formats.sif import format as raw
@@ -159,15 +160,9 @@ def read_sif(path: Path, architecture: str | None = None) -> Sif:
         ImageError: the file is missing, not a SIF, cut short, encrypted, or for another
             architecture; or its root file system is not squashfs.
     """
-    try:
-        if path.exists() and not path.is_file():  # opening a pipe would wait
-            raise ImageError(f"{path} is not an ordinary file", "name a SIF file")
-        with path.open("rb") as file:
-            header, objects = _read(path, file)
-    except FileNotFoundError:
-        raise ImageError(f"{path}: no such file", "correct the path, or fetch the SIF") from None
-    except OSError as e:
-        raise ImageError(f"{path}: {e.strerror}", "make the file readable for this user") from None
+    hint = "name a SIF file that this user can read"
+    with Reader(ImageError, hint).open(path, "correct the path, or fetch the SIF") as (file, _):
+        header, objects = _read(path, file)
     partitions = _partitions(path, objects)
     number = partitions[0].architecture
     if number.strip(b"\0") in raw.NO_ARCHITECTURES:
@@ -179,7 +174,7 @@ def read_sif(path: Path, architecture: str | None = None) -> Sif:
     return Sif(path, found, header.uuid, header.created, tuple(objects), tuple(partitions))
 
 
-def _read(path: Path, file: BinaryIO) -> tuple[SifHeader, list[SifObject]]:
+def _read(path: Path, file: IO[bytes]) -> tuple[SifHeader, list[SifObject]]:
     """Return the header, and the objects that lie inside the file."""
     size = os.fstat(file.fileno()).st_size
     head = file.read(raw.HEADER.size)
