@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .files import fingerprint, sha256_file, write_atomic
+from .reading import text_of
 
 #: How often a file is hashed that other processes replace meanwhile.
 _TRIES = 3
@@ -70,7 +71,8 @@ def compare(path: Path, digest: str, seen: Path) -> ContentMatch | None:
     for _ in range(_TRIES):
         try:
             current = fingerprint(path)
-            if _recorded(seen) == current.encode():
+            # the file is not synced: after a power loss it may hold anything
+            if text_of(seen) == current:
                 with contextlib.suppress(PermissionError):
                     os.utime(seen)
                 return ContentMatch(current, True, False)
@@ -83,14 +85,6 @@ def compare(path: Path, digest: str, seen: Path) -> ContentMatch | None:
             write_atomic(seen, current.encode())
         return ContentMatch(current, matches, True)
     return None
-
-
-def _recorded(seen: Path) -> bytes:
-    """Return a fingerprint file's content: anything after a power loss, as it is not synced."""
-    try:
-        return seen.read_bytes()
-    except OSError:
-        return b""
 
 
 def _has_digest(path: Path, digest: str) -> bool:

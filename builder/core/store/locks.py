@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .reading import text_of
 from .temporary import has_ended, temporary_beside, temporary_name
 
 #: Seconds between two attempts: the first pause, and the longest. Waiting in the kernel is no better: clients
@@ -84,7 +85,7 @@ def _held(path: Path) -> Iterator[None]:
     mine = temporary_name()
     seen, since, pauses = "", time.monotonic(), _pauses()
     while not _create(path, mine):
-        holder = _holder(path)
+        holder = text_of(path)  # empty: it has not written its name yet
         if holder != seen:
             seen, since = holder, time.monotonic()
         elif has_ended(holder) or time.monotonic() - since > ABANDONED_S:
@@ -94,7 +95,7 @@ def _held(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if _holder(path) == mine:
+        if text_of(path) == mine:
             path.unlink(missing_ok=True)
 
 
@@ -108,20 +109,12 @@ def _create(path: Path, mine: str) -> bool:
     return True
 
 
-def _holder(path: Path) -> str:
-    """Return the name that a process wrote; empty if it has not yet, or if there is no file."""
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""
-
-
 def _break(path: Path, holder: str) -> None:
     """Remove the file of a process that has ended, unless another one has created it again."""
     aside = temporary_beside(path)
     with contextlib.suppress(FileNotFoundError):
         path.rename(aside)
-        if _holder(aside) != holder:
+        if text_of(aside) != holder:
             with contextlib.suppress(OSError):  # a third process was faster
                 path.hardlink_to(aside)
         aside.unlink()

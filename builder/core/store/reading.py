@@ -105,3 +105,11 @@ def read_foreign(path: Path, most: int) -> bytes:
             return file.read(most)
     except OSError:
         return b""
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a small file of this machine; empty if it cannot be read."""
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""

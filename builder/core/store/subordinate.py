@@ -14,6 +14,8 @@ from pathlib import Path
 
 from builder.core.settings import user_name
 
+from .reading import text_of
+
 #: Waits until the ids are mapped, and becomes root by starting a program.
 _REMOVE = 'echo && read -r _ && exec rm -rf --one-file-system -- "$1"'
 
@@ -21,10 +23,7 @@ _REMOVE = 'echo && read -r _ && exec rm -rf --one-file-system -- "$1"'
 def ranges(file: Path) -> list[tuple[str, str]]:
     """Return this user's ranges of ids in a file: the first id of each, and their number."""
     names = {user_name(), str(os.geteuid())}
-    try:
-        lines = [line.strip().split(":") for line in file.read_text().splitlines()]
-    except OSError:
-        return []
+    lines = [line.strip().split(":") for line in text_of(file).splitlines()]
     return [(line[1], line[2]) for line in lines if len(line) == 3 and line[0] in names]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from builder.core.errors import ImageError
+from builder.core.store.reading import text_of
 
 #: Options of one-line sources (sources.list(5)) whose names differ from those of the deb822 form.
 _OPTION_NAMES = {"arch": "Architectures", "lang": "Languages", "target": "Targets"}
@@ -29,7 +30,7 @@ def apt_sources(
     """
     stanzas = list(host_sources(folder))
     found = _for_suite(stanzas, suite, suite)
-    release = _os_release(os_release)
+    release = parse_os_release(text_of(os_release))
     if not found and release.get("ID") == "debian":
         found = _for_suite(stanzas, release.get("VERSION_CODENAME", ""), suite)
     if not found:
@@ -41,7 +42,7 @@ def apt_sources(
 
 def host_id(os_release: Path) -> tuple[str, str]:
     """Return ID and code name of a distribution (os-release(5)), as ``("debian", "bookworm")``."""
-    release = _os_release(os_release)
+    release = parse_os_release(text_of(os_release))
     return release.get("ID", ""), release.get("VERSION_CODENAME", "")
 
 
@@ -71,11 +72,7 @@ def _for_suite(stanzas: list[dict[str, str]], own: str, wanted: str) -> list[dic
 def host_sources(folder: Path) -> Iterator[dict[str, str]]:
     """Yield all enabled sources of binary packages of a folder such as ``/etc/apt``, as deb822."""
     for file in [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]:
-        try:
-            text = file.read_text()
-        except OSError:
-            continue
-        yield from parse_sources(file.name, text)
+        yield from parse_sources(file.name, text_of(file))
 
 
 def parse_sources(name: str, text: str) -> Iterator[dict[str, str]]:
@@ -123,13 +120,6 @@ def _one_line(line: str) -> dict[str, str] | None:
 
 def _capitalized(name: str) -> str:
     return "-".join(part.capitalize() for part in name.split("-"))
-
-
-def _os_release(path: Path) -> dict[str, str]:
-    try:
-        return parse_os_release(path.read_text())
-    except OSError:
-        return {}
 
 
 def parse_os_release(text: str) -> dict[str, str]:
