@@ -230,10 +230,10 @@ def seccomp_library() -> ctypes.CDLL | None:
         return None
 
 
-# calls of the kernel that Python has not
-# ---------------------------------------------------------------------- Functions that need /proc
-# take it from the current folder, so that they work while the container has none: its image may
-# have links into /proc/self/fd, which would lead to open files of the host.
+# calls of the kernel that Python lacks ------------------------------------------------------------
+#
+# Functions that need /proc take it from the current folder, so that they work while the container
+# has none: its image may have links into /proc/self/fd, which would lead to open files of the host.
 
 
 class Refused(Exception):

@@ -139,9 +139,8 @@ def cached_step(
     Raises:
         FetchError: The step needs the network, and builder is offline.
     """
-    record = (
-        work.store.folders.layers / f"step-{step_key(image, step, work.settings, compression)}.json"
-    )
+    key = step_key(image, step, work.settings, compression)
+    record = work.store.folders.layers / f"step-{key}.json"
 
     def run() -> Layer:
         log.info("step %s runs: the cache has no layer of these inputs", step.name)

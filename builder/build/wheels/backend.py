@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 
 from builder.build.sources.scm import Scm
 from builder.core.errors import WheelError
+from builder.core.store.reading import open_ordinary
 from builder.formats.trees.inside import PROJECT_FILES
 from builder.lock.config.safetoml import loads
 
@@ -151,9 +152,10 @@ def _describe_command(table: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _text(path: Path) -> str:
-    if path.stat().st_size > MAX_PYPROJECT:
-        raise ValueError(f"has more than {MAX_PYPROJECT} bytes")
-    return path.read_text(encoding="utf-8")
+    with open_ordinary(path, links=True) as (file, info):
+        if info.st_size > MAX_PYPROJECT:
+            raise ValueError(f"has more than {MAX_PYPROJECT} bytes")
+        return file.read().decode()
 
 
 def _of_pyproject(tree: Path) -> str:

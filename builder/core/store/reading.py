@@ -110,6 +110,7 @@ def read_foreign(path: Path, most: int) -> bytes:
 def text_of(path: Path) -> str:
     """Return the text of a small file of this machine; empty if it cannot be read."""
     try:
-        return path.read_text("utf-8", "replace")
+        with open_ordinary(path, links=True) as (file, _):
+            return file.read().decode("utf-8", "replace")
     except OSError:
         return ""

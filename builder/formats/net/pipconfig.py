@@ -11,6 +11,7 @@ from pathlib import Path
 
 from builder.core.errors import ConfigError
 from builder.core.settings import expand_home
+from builder.core.store.reading import text_of
 
 #: The built-in index of pip and uv.
 PYPI = "https://pypi.org/simple"
@@ -46,8 +47,8 @@ def pip_configuration(environ: Mapping[str, str] | None = None) -> PipConfigurat
     for path in _files(env):
         parser = configparser.RawConfigParser()
         try:
-            parser.read(path, encoding="utf-8")
-        except (configparser.Error, UnicodeDecodeError) as e:
+            parser.read_string(text_of(path), str(path))
+        except configparser.Error as e:
             problem = f"not a pip configuration file: {str(e).splitlines()[0]}"
             raise ConfigError(f"{path}: {problem}", "correct the file, or remove it") from None
         for name, values in sections.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,10 @@ def test_project_name(tmp_path: Path, file: str, text: str, name: str | None) ->
     """The name that is written as a text: settings of the build are found by it. Nothing is run."""
     (tmp_path / file).write_text(text)
     assert project_name(tmp_path) == name
+
+
+def test_pipe(tmp_path: Path) -> None:
+    """Nothing waits for a pipe in the place of a file that names the project."""
+    for name in ("pyproject.toml", "setup.cfg", "setup.py"):
+        os.mkfifo(tmp_path / name)
+    assert project_name(tmp_path) is None and read_scm(tmp_path) is None

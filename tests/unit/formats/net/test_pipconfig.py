@@ -34,6 +34,13 @@ def read(home: Path, **variables: str) -> PipConfiguration:
     return pip_configuration({"HOME": str(home), "XDG_CONFIG_DIRS": str(home / "xdg"), **variables})
 
 
+def test_pipe(home):
+    """Nothing waits for a pipe: it counts as missing, as a file that cannot be read."""
+    (home / ".pip").mkdir()
+    os.mkfifo(home / ".pip/pip.conf")
+    assert read(home) == PipConfiguration()
+
+
 @pytest.mark.parametrize("text", ["index-url = x\n", "[global\n", "[global]\nindex-url\n"])
 def test_a_damaged_file_is_named(home, text):
     path = write(home / ".pip/pip.conf", text)
