@@ -11,20 +11,21 @@ import pytest
 from builder.core.errors import BuilderError
 from builder.deliver.publishing.keys import PublicKey, SigningKey
 from builder.deliver.site.arguments import read_env_file
-from builder.deliver.smoke import reports
 from builder.deliver.smoke.reports import read_report
-from builder.formats.oci.documents import MAX_DOCUMENT
 from builder.formats.oci.layout import read_index
-from builder.formats.registry import credentials
 from builder.formats.registry.credentials import find_credentials
 from builder.formats.trees.ignore import IGNORE_FILE, Ignore
-from builder.lock.config import safeyaml, yamlfile
-from builder.lock.environment import read_any_environment, read_environment
+from builder.lock.config.yamlfile import load_yaml
+from builder.lock.environment import read_any_environment
 from builder.lock.file import read_lock
-from builder.lock.formats import common
+from builder.lock.formats.common import read_toml
 from builder.lock.tomlfile import load_toml
 
 MIB = 1 << 20
+
+
+def _environment(path: Path) -> object:
+    return read_any_environment(path, "linux-64", path.parent)
 
 
 def _layout(path: Path) -> object:
@@ -40,44 +41,36 @@ def _auth(path: Path) -> object:
 
 #: By the name of a file: its reader, and the bytes that it may have.
 READERS: dict[str, tuple[Callable[[Path], object], int]] = {
-    "recipe.yaml": (yamlfile.load_yaml, yamlfile.MAX_BYTES),
-    "environment.yml": (lambda path: read_environment(path, "linux-64"), yamlfile.MAX_BYTES),
-    "pyproject.toml": (load_toml, yamlfile.MAX_BYTES),
-    "x.lock.yml": (read_lock, safeyaml.MAX_BYTES),
-    "uv.lock": (common.read_toml, safeyaml.MAX_BYTES),
-    "requirements.txt": (
-        lambda path: read_any_environment(path, "linux-64", path.parent),
-        yamlfile.MAX_BYTES,
-    ),
+    "recipe.yaml": (load_yaml, MIB),
+    "environment.yml": (_environment, MIB),
+    "requirements.txt": (_environment, MIB),
+    "pyproject.toml": (load_toml, MIB),
+    "x.lock.yml": (read_lock, 16 * MIB),
+    "uv.lock": (read_toml, 16 * MIB),
     IGNORE_FILE: (lambda path: Ignore(path.parent), MIB),
-    "index.json": (_layout, MAX_DOCUMENT),
-    "auth.json": (_auth, credentials._MAX_BYTES),
+    "index.json": (_layout, 8 * MIB),
+    "auth.json": (_auth, MIB),
     "key.pub": (PublicKey.load, 64 << 10),
     "x.key": (lambda path: SigningKey.load(path, pytest.fail), 64 << 10),
     "x.env": (read_env_file, MIB),
-    "report.json": (read_report, reports._MOST),
+    "report.json": (read_report, 64 * MIB),
+}
+#: What is in the place of the file, which may have so many bytes.
+OTHERS: dict[str, Callable[[Path, int], object]] = {
+    "pipe": lambda path, most: os.mkfifo(path, 0o600),
+    "folder": lambda path, most: path.mkdir(),
+    "device": lambda path, most: path.symlink_to("/dev/zero"),
+    "too large": lambda path, most: path.write_bytes(b"#" * (most + 1)),
+    "not UTF-8": lambda path, most: path.write_bytes(b"\xff\xfe"),
 }
 
 
 @pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "too large", "not UTF-8"])
-def test_other_files(tmp_path: Path, name: str, kind: str) -> None:
+@pytest.mark.parametrize("other", OTHERS)
+def test_other_files(tmp_path: Path, name: str, other: str) -> None:
     """An error names the file; nothing waits."""
-    path = tmp_path / name
     read, most = READERS[name]
-    match kind:
-        case "pipe":
-            os.mkfifo(path, 0o600)
-        case "folder":
-            path.mkdir()
-        case "device":
-            path.symlink_to("/dev/zero")
-        case "too large":
-            path.write_bytes(b"#" * (most + 1))
-        case "not UTF-8":
-            path.write_bytes(b"\xff\xfe")
-    if path.is_file():
-        path.chmod(0o600)
+    OTHERS[other](tmp_path / name, most)
     with pytest.raises(BuilderError) as caught:
-        read(path)
-    assert name in str(caught.value) or str(tmp_path) in str(caught.value)
+        read(tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)

@@ -28,23 +28,22 @@ def test_read_foreign(tmp_path):
     assert os.listdir("/proc/self/fd") == before
 
 
-def test_text(tmp_path: Path) -> None:
-    """Without the mark that editors of Windows write; the line of a wrong byte is named."""
-    (tmp_path / "a").write_bytes(b"\xef\xbb\xbfa\r\n")
-    assert READER.text(tmp_path / "a") == "a\r\n"
-    (tmp_path / "a").write_bytes(b"a\n\xff")
-    with pytest.raises(ConfigError, match="a:2: not UTF-8 text") as caught:
-        READER.text(tmp_path / "a")
-    assert caught.value.hint == "correct it"
-
-
-def test_missing(tmp_path: Path) -> None:
-    """An error for those who pass a hint, else Python's."""
-    with pytest.raises(ConfigError, match="a: no such list") as caught:
-        READER.read(tmp_path / "a", "write one")
-    assert caught.value.hint == "write one"
+def test_reader(tmp_path: Path) -> None:
+    """Up to its bound, without the mark of editors of Windows; errors have the hints of the caller."""
+    path = tmp_path / "a"
+    with pytest.raises(ConfigError, match="a: no such list") as missing:
+        READER.read(path, "write one")
     with pytest.raises(FileNotFoundError):
-        READER.read(tmp_path / "a")
+        READER.read(path)
+    path.write_bytes(b"\xef\xbb\xbf123456\n")
+    assert READER.text(path) == "123456\n" and len(READER.read(path)) == 10
+    path.write_bytes(b"a\n\xff")
+    with pytest.raises(ConfigError, match="a:2: not UTF-8 text") as wrong:
+        READER.text(path)
+    assert (missing.value.hint, wrong.value.hint) == ("write one", "correct it")
+    os.truncate(path, 1 << 40)
+    with pytest.raises(ConfigError, match="a: the list has more than 10 bytes"):
+        READER.read(path)
 
 
 def test_pipes(tmp_path: Path) -> None:

@@ -89,14 +89,3 @@ def test_files_that_are_not_ordinary(tmp_path: Path, monkeypatch: pytest.MonkeyP
         read_document(Path("/dev/zero"))
     with pytest.raises(FileNotFoundError):
         read_document(tmp_path / "missing")
-
-
-def test_size_of_a_file(tmp_path: Path) -> None:
-    """A file over the limit is not read; a sparse one of a terabyte neither."""
-    (tmp_path / "a").write_bytes(b"12345")
-    assert read_document(tmp_path / "a", 5) == b"12345"
-    with pytest.raises(ImageError, match="a: the file has more than 4 bytes"):
-        read_document(tmp_path / "a", 4)
-    os.truncate(tmp_path / "a", 1 << 40)
-    with pytest.raises(ImageError, match="more than"):
-        read_document(tmp_path / "a")
