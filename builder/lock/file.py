@@ -32,7 +32,7 @@ from builder.formats.oci.digest import sha256
 from .config.explain import first_problem
 from .config.safeyaml import MAX_BYTES, load
 from .config.yamlfile import Key, not_yaml, parse_yaml
-from .othertools import TOOLS, other_file
+from .othertools import CONDA_LOCK, other_file
 from .record import TIME, RecordError, custom_metadata, read_custom
 from .sourcerecords import TEXT, with_sources
 
@@ -91,7 +91,7 @@ def parse_lock(raw: bytes, path: Path) -> Lock:
 def _of_other_tool(raw: bytes, path: Path) -> LockError | None:
     """Return the error for a file of another tool; None if it is not known to be one."""
     found = other_file(path, raw[:_LOOKED_AT].decode(errors="replace"))
-    if found is None or found.what == TOOLS["conda-lock"]:
+    if found is None or found.what == CONDA_LOCK.what:
         return None
     return LockError(f"{path}: this is {found.what}, not a lock file of conda-lock", found.hint)
 

@@ -4,39 +4,62 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
 
-#: The formats of locks, by the name of the tool or standard that they come from.
-Format = Literal["pixi", "pylock", "uv", "requirements", "conda-lock", "explicit"]
-#: Their descriptions for messages: "FILE is ...".
-TOOLS: dict[Format, str] = {
-    "pixi": "a lock file of pixi",
-    "pylock": "a pylock.toml (PEP 751)",
-    "uv": "a lock file of uv",
-    "requirements": "a list of pip requirements",
-    "conda-lock": "a lock file of conda-lock",
-    "explicit": "an explicit list of conda packages (@EXPLICIT)",
-}
+
+@dataclass(frozen=True, slots=True)
+class ForeignFormat:
+    """A format of locks. The module of its name in :mod:`builder.lock.formats` reads it."""
+
+    name: str
+    what: str
+    """For messages: continues "FILE is"."""
+    file_names: tuple[str, ...]
+    """Names, and patterns of names, of files that have this format whatever they contain."""
+    content: tuple[str, ...]
+    """Lines that other files have, as patterns: one search each, so that no text takes long."""
+    has_python: bool = False
+    """Whether it locks conda packages, so that it has a Python; other formats lock wheels only."""
+
+
+_PIN = r"^[A-Za-z0-9][\w.-]*\s*(\[[\w,. -]+\])?\s*(===?\s*[^\s;]+|@\s*\S+)"
+#: Only files with a suffix of pip have this format.
+REQUIREMENTS = ForeignFormat("requirements", "a list of pip requirements", (), (_PIN,))
+#: The only format that :func:`builder.lock.file.read_lock` reads: builder's own.
+CONDA_LOCK = ForeignFormat(
+    "conda-lock",
+    "a lock file of conda-lock",
+    ("conda-lock.yml",),
+    (r"^package:", r"^metadata:", r"^version:\s*\d"),
+)
+#: A file has the first format with its name, else the first one with its content.
+FORMATS = (
+    ForeignFormat(
+        "explicit", "an explicit list of conda packages (@EXPLICIT)", (), (r"^@EXPLICIT\s*$",), True
+    ),
+    ForeignFormat(
+        "pylock",
+        "a pylock.toml (PEP 751)",
+        ("pylock.toml", "pylock.*.toml"),
+        (r"^created-by", r"^lock-version\s*="),
+    ),
+    ForeignFormat(
+        "uvlock", "a lock file of uv", ("uv.lock",), (r"^\[\[package\]\]", r"^requires-python\s*=")
+    ),
+    ForeignFormat(
+        "pixi", "a lock file of pixi", ("pixi.lock",), (r"^environments:", r"^version:\s*\d"), True
+    ),
+    CONDA_LOCK,
+    REQUIREMENTS,
+)
 #: Locks that builder does not read, the tool, and the command that writes one that it reads.
 _EXPORTS = {
     "poetry.lock": ("poetry", "poetry export -f requirements.txt -o requirements.txt"),
     "pdm.lock": ("pdm", "pdm export -f pylock -o pylock.toml"),
     "Pipfile.lock": ("pipenv", "pipenv requirements --hash > requirements.txt"),
 }
-#: Names of files of PEP 751.
-PYLOCK = re.compile(r"pylock(\.[^.]+)?\.toml")
-_LOCKS: dict[str, Format] = {"uv.lock": "uv", "pixi.lock": "pixi", "conda-lock.yml": "conda-lock"}
-#: Lines that a lock of each format has, as patterns: one search each, so that no text takes long.
-_CONTENT: tuple[tuple[Format, tuple[str, ...]], ...] = (
-    ("explicit", (r"^@EXPLICIT\s*$",)),
-    ("pylock", (r"^created-by", r"^lock-version\s*=")),
-    ("uv", (r"^\[\[package\]\]", r"^requires-python\s*=")),
-    ("pixi", (r"^environments:", r"^version:\s*\d")),
-    ("conda-lock", (r"^package:", r"^metadata:", r"^version:\s*\d")),
-)
-_REQUIREMENTS = (".txt", ".in", ".pip")
-_PIN = re.compile(r"(?m)^[A-Za-z0-9][\w.-]*\s*(\[[\w,. -]+\])?\s*(===?\s*[^\s;]+|@\s*\S+)")
+_SUFFIXES = (".txt", ".in", ".pip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +72,20 @@ class OtherFile:
     """The key of the recipe for such a file, or the command that exports it."""
 
 
-def lock_format(path: Path, text: str) -> Format | None:
+def named_format(name: str) -> ForeignFormat | None:
+    """Return the format that files of this name have; None if the name does not tell it."""
+    patterns = ((pattern, row) for row in FORMATS for pattern in row.file_names)
+    return next((row for pattern, row in patterns if fnmatchcase(name, pattern)), None)
+
+
+def lock_format(path: Path, text: str) -> ForeignFormat | None:
     """Return the format of a lock file, from its name and content; None if it is none of them."""
-    if path.name in _LOCKS:
-        return _LOCKS[path.name]
-    if PYLOCK.fullmatch(path.name):
-        return "pylock"
-    for found, patterns in _CONTENT:
-        if all(re.search(pattern, text, re.MULTILINE) for pattern in patterns):
-            return found
-    return "requirements" if path.suffix in _REQUIREMENTS and _PIN.search(text) else None
+    if found := named_format(path.name):
+        return found
+    for row in FORMATS:
+        if all(re.search(pattern, text, re.MULTILINE) for pattern in row.content):
+            return row if row is not REQUIREMENTS or path.suffix in _SUFFIXES else None
+    return None
 
 
 def other_file(path: Path, text: str) -> OtherFile | None:
@@ -71,11 +98,11 @@ def other_file(path: Path, text: str) -> OtherFile | None:
     as_environment += ", remove 'lock:', and run builder lock"
     if name in ("pyproject.toml", "pixi.toml"):
         return OtherFile("a project file (TOML), not YAML", as_environment)
-    if path.suffix in _REQUIREMENTS and "@EXPLICIT" not in text:
-        return OtherFile(TOOLS["requirements"], as_environment)
+    if path.suffix in _SUFFIXES and "@EXPLICIT" not in text:
+        return OtherFile(REQUIREMENTS.what, as_environment)
     if found := lock_format(path, text):
         hint = f"name it as the lock in the recipe: lock: {name}; then builder lock imports it"
-        return OtherFile(TOOLS[found], hint)
+        return OtherFile(found.what, hint)
     if re.search(r"(?m)^build_dependencies:", text):
         hint = "name the file beside it: environment: requirements.txt"
         return OtherFile("mlflow's python_env.yaml", hint)

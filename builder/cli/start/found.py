@@ -13,7 +13,7 @@ from builder.core.store.reading import Reader
 from builder.lock.config.safeyaml import MAX_BYTES
 from builder.lock.environment import read_any_environment
 from builder.lock.manifests import builds_package, is_manifest
-from builder.lock.othertools import PYLOCK, Format, export_command, lock_format
+from builder.lock.othertools import FORMATS, export_command, lock_format, named_format
 from builder.lock.spec import Environment
 from builder.lock.tomlfile import load_toml, table
 
@@ -24,9 +24,10 @@ from .imports import imported_modules, imported_packages
 log = logging.getLogger(__name__)
 
 _WITH_CONDA = ("conda-lock.yml", "environment.yml", "environment.yaml", "pixi.lock", "pixi.toml")
-_PIP_ONLY = ("pylock.toml", "uv.lock", "pyproject.toml", "requirements.txt")
+_LOCKS = (name for row in FORMATS for name in row.file_names if "*" not in name)
+_OTHERS = ("pyproject.toml", "requirements.txt", "conda.yaml", "setup.py")
 #: Names of files, in the order of precedence.
-_NAMES = (*_WITH_CONDA, *_PIP_ONLY, "conda.yaml", "setup.py")
+_NAMES = tuple(dict.fromkeys((*_WITH_CONDA, *_LOCKS, *_OTHERS)))
 #: How the names of other files end.
 _SUFFIXES = (".yml", ".yaml", ".txt", ".in")
 #: Python files at the top that are not the project's program.
@@ -42,7 +43,7 @@ class Candidate:
     """A file that names packages."""
 
     path: Path
-    lock: Format | None
+    lock: str | None
     """The format of a lock: the recipe names it with ``lock:``. None: with ``environment:``."""
 
 
@@ -76,7 +77,7 @@ def candidate(path: Path) -> Candidate:
             hint = f"there is {others[0].path}: builder init --from {others[0].path}"
             raise UsageError(problem, hint)
         raise no_packages(problem, path.parent)
-    if path.name not in _NAMES and path.suffix not in _SUFFIXES and not PYLOCK.fullmatch(path.name):
+    if path.suffix not in _SUFFIXES and path.name not in _NAMES and not named_format(path.name):
         hint = f"it reads {', '.join(_NAMES)} and other *.yml, *.txt"
         if export := export_command(path):
             hint = f"{export} && builder init --from {export.split()[-1]}"
@@ -84,12 +85,14 @@ def candidate(path: Path) -> Candidate:
     return Candidate(path, _format(path))
 
 
-def _format(path: Path) -> Format | None:
+def _format(path: Path) -> str | None:
     """Return the format of a lock. Requirements are one if they have hashes."""
     reader = Reader(UsageError, "name another file: --from FILE", MAX_BYTES)
     text = reader.read(path).decode(errors="replace")
     found = lock_format(path, text)
-    return None if found == "requirements" and "--hash=sha256:" not in text else found
+    if found is None or (found.name == "requirements" and "--hash=sha256:" not in text):
+        return None
+    return found.name
 
 
 def asks_for(found: Candidate, root: Path, groups: Sequence[str] = ()) -> Environment | None:
@@ -144,7 +147,7 @@ def installs_project(found: Candidate, environment: Environment | None) -> bool:
     """
     if environment is None:
         project = found.path.with_name("pyproject.toml")
-        return found.lock == "uv" and project.is_file() and builds_package(load_toml(project))
+        return found.lock == "uvlock" and project.is_file() and builds_package(load_toml(project))
     return any(source.kind == "local" and source.url == "." for source in environment.sources)
 
 

@@ -2,39 +2,31 @@
 
 Each module reads one format and is pure: it reads the file, asks no network, and writes nothing.
 
-    path ──lock_format──▶ "uv" ──read_foreign──▶ ForeignLock(packages, sources, pinned, ...)
+    path ──lock_format──▶ ForeignFormat ──read_foreign──▶ ForeignLock(packages, sources, pinned, ...)
+
+The module of a format has its name in :data:`builder.lock.othertools.FORMATS`, and a function
+``read(path, target)``. If the format locks wheels only, it also has ``requires_python(path)``: the
+Pythons that the lock is for, as a specifier.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 from builder.core.errors import LockError
-from builder.lock.othertools import TOOLS, Format, export_command, lock_format
+from builder.lock.othertools import CONDA_LOCK, FORMATS, ForeignFormat, export_command, lock_format
 
-from .common import check_groups, read_text, read_toml
-from .explicit import read_explicit
+from .common import check_groups, read_text
 from .foreign import ForeignLock, LockTarget
-from .pixi import read_pixi
-from .pylock import parse_pylock, read_pylock
-from .requirements import read_requirements
-from .uvlock import read_uv
 
 __all__ = ["ForeignLock", "LockTarget", "foreign_python", "read_foreign"]
 
 log = logging.getLogger(__name__)
 
-_READERS: dict[Format, Callable[[Path, LockTarget], ForeignLock]] = {
-    "pixi": read_pixi,
-    "explicit": read_explicit,
-    "pylock": read_pylock,
-    "uv": read_uv,
-    "requirements": read_requirements,
-}
-#: Formats that lock conda packages, so that they have a Python; the others lock wheels only.
-_WITH_PYTHON = ("pixi", "explicit")
 _GROUPS_HINT = (
     "remove 'groups:' from the recipe; pixi's environments are chosen with 'lock_environment:'"
 )
@@ -49,14 +41,14 @@ def foreign_python(path: Path) -> str | None:
         LockError: as :func:`read_foreign`.
     """
     found = lock_format(path, read_text(path))
-    log.info("%s is %s", path, TOOLS[found] if found else "no lock file that builder knows")
-    if found not in _READERS or found in _WITH_PYTHON:
+    log.info("%s is %s", path, found.what if found else "no lock file that builder knows")
+    if found is None or found is CONDA_LOCK or found.has_python:
         return None
-    if found == "uv":
-        return str(read_toml(path).get("requires-python") or "")
-    if found == "pylock":
-        return str(parse_pylock(path).requires_python or "")
-    return ""
+    return str(_module(found).requires_python(path))
+
+
+def _module(found: ForeignFormat) -> ModuleType:
+    return importlib.import_module(f"{__name__}.{found.name}")
 
 
 def read_foreign(path: Path, target: LockTarget) -> ForeignLock:
@@ -68,13 +60,14 @@ def read_foreign(path: Path, target: LockTarget) -> ForeignLock:
             where known, line and key.
     """
     found = lock_format(path, read_text(path))
-    if found not in _READERS:
-        hint = f"known formats: {', '.join(sorted(TOOLS.values()))}"
+    if found is CONDA_LOCK or found is None:
+        hint = f"known formats: {', '.join(sorted(row.what for row in FORMATS))}"
         if command := export_command(path):
             hint = f"export it: {command}"
-        if found is not None:
+        if found is CONDA_LOCK:
             hint = "name it NAME.yml: a lock of conda-lock is used as it is"
         raise LockError(f"{path}: not a lock file that builder reads under this name", hint)
-    if found in _WITH_PYTHON:
+    if found.has_python:
         check_groups(path, target.recipe.groups, hint=_GROUPS_HINT)
-    return _READERS[found](path, target)
+    lock: ForeignLock = _module(found).read(path, target)
+    return replace(lock, tool=found.what)

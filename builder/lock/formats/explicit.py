@@ -20,7 +20,7 @@ _HASHES = {
 _ARCHIVE = re.compile(r"(.+)-([^-]+)-([^-]+?)(?:\.conda|\.tar\.bz2)")
 
 
-def read_explicit(path: Path, target: LockTarget) -> ForeignLock:
+def read(path: Path, target: LockTarget) -> ForeignLock:
     """Return the packages of an ``@EXPLICIT`` list, in its order: conda links in this order.
 
     Raises:
@@ -39,7 +39,7 @@ def read_explicit(path: Path, target: LockTarget) -> ForeignLock:
             f"write one for this platform: conda-lock render -k explicit -p {target.recipe.platform}",
         )
     channels = dict.fromkeys(package.url.rsplit("/", 2)[0] for package in packages.values())
-    return ForeignLock("explicit", tuple(packages.values()), channels=tuple(channels))
+    return ForeignLock(tuple(packages.values()), channels=tuple(channels))
 
 
 def _package(line: str, here: str, platform: str) -> LockedPackage:

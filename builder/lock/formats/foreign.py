@@ -8,7 +8,6 @@ from packaging.tags import Tag
 
 from builder.core.model import LockedPackage
 from builder.lock.config.recipe import Recipe
-from builder.lock.othertools import TOOLS, Format
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.wheels import target_tags
 
@@ -37,7 +36,6 @@ class LockTarget:
 class ForeignLock:
     """The part of a foreign lock that is for one platform, one Python and the chosen groups."""
 
-    format: Format
     found: tuple[Found, ...] = ()
     index_options: tuple[str, ...] = ()
     """``--index-url URL`` and the like, in the file's order (requirements files only)."""
@@ -45,6 +43,8 @@ class ForeignLock:
     """Conda channels, highest priority first."""
     omitted: tuple[str, ...] = ()
     """The groups and extras of the file that were not chosen."""
+    tool: str = ""
+    """The kind of the file, for messages."""
 
     @property
     def packages(self) -> list[LockedPackage]:
@@ -60,8 +60,3 @@ class ForeignLock:
     def pinned(self) -> list[Spec]:
         """The requirements whose files an index must name."""
         return [item for item in self.found if isinstance(item, Spec)]
-
-    @property
-    def tool(self) -> str:
-        """The kind of the file, for messages."""
-        return TOOLS[self.format]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DEFAULT = "default"
 
 
-def read_pixi(path: Path, target: LockTarget) -> ForeignLock:
+def read(path: Path, target: LockTarget) -> ForeignLock:
     """Return the packages of one environment of a ``pixi.lock`` for the target's platform.
 
     Raises:
@@ -46,7 +46,6 @@ def read_pixi(path: Path, target: LockTarget) -> ForeignLock:
     platform = _platform(path, name, chosen, target.recipe.platform)
     reader = _PixiReader(path, target.recipe.platform, name)
     return ForeignLock(
-        "pixi",
         tuple(map(reader.read, chosen.packages(platform) or [])),
         channels=tuple(str(channel).rstrip("/") for channel in chosen.channels()),
     )
@@ -104,7 +103,8 @@ class _PixiReader:
                 "remove the recipe, and run: builder init --from pyproject.toml",
             )
         if isinstance(package, PypiLockedPackage):
-            return self._wheel(package) if _is_wheel(package.location) else self._source(package)
+            is_wheel = package.location.partition("#")[0].endswith(".whl")
+            return self._wheel(package) if is_wheel else self._source(package)
         record = package.package_record  # type: ignore[attr-defined]  # a binary has one
         version, needs = str(record.version), conda_dependencies(record.depends)
         name, url, hashes = package.name, package.location, _hashes(package)
@@ -142,10 +142,6 @@ def _git(name: str, url: str, here: str, maker: PackageMaker) -> SourceSpec:
     subdirectory = values.get("subdirectory", in_fragment)
     plain = parts._replace(query="", fragment="").geturl()
     return SourceSpec("git", name, plain, commit, subdirectory, where=here)
-
-
-def _is_wheel(location: str) -> bool:
-    return location.partition("#")[0].endswith(".whl")
 
 
 def _hashes(package: PixiPackage) -> dict[str, str]:

@@ -30,7 +30,12 @@ from .foreign import ForeignLock, LockTarget
 _Origin = PackageVcs | PackageDirectory | PackageArchive | PackageWheel | PackageSdist
 
 
-def read_pylock(path: Path, target: LockTarget) -> ForeignLock:
+def requires_python(path: Path) -> str:
+    """Return the specifier of a ``pylock.toml``; empty: any Python. Raises as :func:`read`."""
+    return str(parse_pylock(path).requires_python or "")
+
+
+def read(path: Path, target: LockTarget) -> ForeignLock:
     """Return the packages of a ``pylock.toml`` for one target.
 
     ``main`` stands for the file's default groups. Any other group is a dependency group or an
@@ -48,7 +53,6 @@ def read_pylock(path: Path, target: LockTarget) -> ForeignLock:
     chosen = [name for name in groups if name != MAIN] + (defaults if MAIN in groups else [])
     reader = _PylockReader(path, target.recipe.platform)
     return ForeignLock(
-        "pylock",
         tuple(reader.read(*pair) for pair in _selected(path, lock, target, chosen)),
         omitted=tuple(sorted(other.difference(chosen))),
     )

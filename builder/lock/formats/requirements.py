@@ -21,7 +21,12 @@ from .common import PackageMaker, check_groups, read_text
 from .foreign import ForeignLock, Found, LockTarget
 
 
-def read_requirements(path: Path, target: LockTarget) -> ForeignLock:
+def requires_python(path: Path) -> str:
+    """Return an empty specifier: a list of requirements is for any Python."""
+    return ""
+
+
+def read(path: Path, target: LockTarget) -> ForeignLock:
     """Return the requirements of a file whose markers are true for the target.
 
     Raises:
@@ -56,7 +61,7 @@ def read_pins(path: Path, text: str, target: LockTarget) -> ForeignLock:
     options += [f"--extra-index-url {url}" for url in section.extra_indexes]
     options += [f"--find-links {link}" for link in section.links]
     kept = tuple(item for item in found if item is not None)
-    return ForeignLock("requirements", kept, index_options=tuple(dict.fromkeys(options)))
+    return ForeignLock(kept, index_options=tuple(dict.fromkeys(options)))
 
 
 class _RequirementsReader:

@@ -34,7 +34,12 @@ from .requirements import read_pins
 _TIME_LIMIT_S = 60
 
 
-def read_uv(path: Path, target: LockTarget) -> ForeignLock:
+def requires_python(path: Path) -> str:
+    """Return the specifier of a ``uv.lock``; empty: any Python. Raises as :func:`read`."""
+    return str(read_toml(path).get("requires-python") or "")
+
+
+def read(path: Path, target: LockTarget) -> ForeignLock:
     """Return the packages of a ``uv.lock`` for one target. Its ``pyproject.toml`` is needed too.
 
     ``main`` stands for the project itself, if it has a build-system, and its dependencies. Any
@@ -51,7 +56,6 @@ def read_uv(path: Path, target: LockTarget) -> ForeignLock:
     chosen = list(dict.fromkeys(target.recipe.groups)) or [MAIN]
     pins = read_pins(path, _exported(path, chosen, named, extras), target).found
     return ForeignLock(
-        "uv",
         tuple(map(_UvFiles(path, target, data).find, pins)),
         omitted=tuple(name for name in offered if name not in chosen),
     )

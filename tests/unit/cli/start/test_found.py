@@ -50,7 +50,7 @@ def test_pyproject(tmp_path: Path, text: str, count: int) -> None:
         ("requirements-gpu.txt", "a==1\n", None),
         ("requirements.txt", "a==1 --hash=sha256:00\n", "requirements"),
         ("conda-linux-64.txt", "@EXPLICIT\nhttps://conda.example/c/linux-64/a-1-0.conda#00\n", "explicit"),
-        ("uv.lock", "", "uv"),
+        ("uv.lock", "", "uvlock"),
     ],
 )
 def test_candidate(tmp_path: Path, name: str, text: str, lock: str | None) -> None:

@@ -18,7 +18,7 @@ CONDA_LOCK = "version: 1\nmetadata:\n  platforms: []\npackage: []\n"
 @pytest.mark.parametrize(
     ("name", "text", "found", "python"),
     [
-        ("uv.lock", test_uvlock.LOCK, "uv", ">=3.10"),
+        ("uv.lock", test_uvlock.LOCK, "uvlock", ">=3.10"),
         ("pixi.lock", test_pixi.FILES_BY_VERSION[6], "pixi", None),
         ("pylock.toml", test_pylock.LOCK, "pylock", ">=3.10"),
         ("lock.toml", test_pylock.LOCK, "pylock", ">=3.10"),
@@ -30,7 +30,8 @@ CONDA_LOCK = "version: 1\nmetadata:\n  platforms: []\npackage: []\n"
 )
 def test_formats(tmp_path: Path, name: str, text: str, found: str | None, python: str | None) -> None:
     path = written(tmp_path, name, text)
-    assert lock_format(path, text) == found
+    row = lock_format(path, text)
+    assert (row and row.name) == found
     assert foreign_python(path) == python
 
 
