@@ -14,7 +14,11 @@ is written there, or added to the end of that file:
     <!-- file: NAME/FILE -->
     <!-- append: NAME/FILE -->
 
-In a folder, :data:`REGISTRY` is a registry on this machine.
+In a folder, :data:`REGISTRY` is a registry on this machine. On the pages of ``docs/extending``, blocks are
+changes of builder:
+
+    <!-- new: FILE -->
+    <!-- edit: FILE -->                    lines with -, which are replaced by those with +, and context
 """
 
 from __future__ import annotations
@@ -37,9 +41,13 @@ _PROGRAM = re.compile(
     "|sudo|salloc|sbatch|wsl|limactl"
 )
 _SHELLS = {"", "sh", "bash", "console", "shell"}
-_MARK = re.compile(r"<!-- (?:(?P<page>commands): )?(?P<kind>run|not run|file|append): (?P<what>.+?) -->")
+_MARK = re.compile(
+    r"<!-- (?:(?P<page>commands): )?(?P<kind>run|not run|file|append|new|edit): (?P<what>.+?) -->"
+)
 #: Kinds of blocks that are files, not commands.
 FILES = ("file", "append")
+#: Kinds of blocks that change builder itself: a new file of the clone, and a difference (+, - and context).
+CHANGES = ("new", "edit")
 #: The pages' name of a registry.
 REGISTRY = "registry.example.org"
 #: What begins the name of the folder in which a block is executed.
@@ -108,7 +116,7 @@ def program(words: list[str]) -> str:
 
 def blocks(page: Path) -> list[Block]:
     """The blocks of a page that contain a command line."""
-    return [block for block in marked(page) if block.kind not in FILES]
+    return [block for block in marked(page) if block.kind not in (*FILES, *CHANGES)]
 
 
 def marked(page: Path) -> list[Block]:
@@ -125,7 +133,7 @@ def marked(page: Path) -> list[Block]:
         is_script = language in _SHELLS and any(
             _PROGRAM.fullmatch(program(words)) for words in block.commands()
         )
-        if kind in FILES or is_script:
+        if kind in (*FILES, *CHANGES) or is_script:
             found.append(block)
     return found
 
@@ -152,6 +160,22 @@ def code_blocks(lines: list[str]) -> Iterator[tuple[int, str, str, list[str]]]:
         else:
             above += [line] if line.strip() else []
             position += 1
+
+
+def apply(page: Path, clone: Path) -> None:
+    """Makes the changes of a page in a copy of the repository."""
+    for block in marked(page):
+        path = clone / block.what
+        if block.kind == "new":
+            path.write_text(f"{block.text}\n")
+        elif block.kind == "edit":
+            lines = block.text.splitlines()
+            before, after = (
+                "".join(f"{line[1:]}\n" for line in lines if not line.startswith(sign)) for sign in "+-"
+            )
+            text = path.read_text()
+            assert text.count(before) == 1, f"{block.where}: {block.what} does not have these lines once"
+            path.write_text(text.replace(before, after))
 
 
 def _in_list(above: list[str]) -> bool:

@@ -61,9 +61,9 @@ def test_readme_is_short() -> None:
 
 
 def test_size() -> None:
-    """At most 35 pages with 45,000 words: a longer page takes the place of another one."""
+    """At most 35 pages, and 5 on extending builder, with 45,000 words: a longer one takes another's place."""
     pages = sorted(ROOT.glob("docs/**/*.md"))
-    assert len(pages) <= 35
+    assert len(pages) <= 40
     assert sum(len(page.read_text().split()) for page in pages) <= 45_000
 
 

@@ -48,7 +48,8 @@ def runner_classes() -> tuple[type[Runner], ...]:
     from .podman import PodmanHpcRunner, PodmanRunner
     from .userns import UsernsRunner
 
-    return (UsernsRunner, PodmanHpcRunner, DockerRunner, PodmanRunner, ApptainerRunner)
+    engines = (PodmanHpcRunner, DockerRunner, PodmanRunner)
+    return (UsernsRunner, *engines, ApptainerRunner)
 
 
 def find_runner(

@@ -90,9 +90,8 @@ def _format(path: Path) -> str | None:
     reader = Reader(UsageError, "name another file: --from FILE", MAX_BYTES)
     text = reader.read(path).decode(errors="replace")
     found = lock_format(path, text)
-    if found is None or (found.name == "requirements" and "--hash=sha256:" not in text):
-        return None
-    return found.name
+    name = found.name if found else None
+    return None if name == "requirements" and "--hash=sha256:" not in text else name
 
 
 def asks_for(found: Candidate, root: Path, groups: Sequence[str] = ()) -> Environment | None:
