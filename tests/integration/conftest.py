@@ -161,6 +161,12 @@ def cpu(tmp_path_factory: pytest.TempPathFactory, shared_folder: Path, base_cach
     return builder
 
 
+@pytest.fixture(scope="module")
+def cache(module_folder: Path, base_cache: Path) -> Path:
+    """One cache with the base for all tests of a module."""
+    return keep_base(base_cache, module_folder / "cache")
+
+
 @pytest.fixture(scope="session")
 def torch() -> Path:
     """The folder with torch for CPUs, for PYTHONPATH: on this machine, or mounted into an image."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import uv
 
-from tests.integration.conftest import CLONE, keep_base
+from tests.integration.conftest import CLONE
 from tests.support import parts
 from tests.support.ciservice import PASSWORD, USER, GitHub, GitLab, Service, git, publishes
 from tests.support.programs import run_program
@@ -150,12 +150,6 @@ def merge(origin: Path) -> set[str]:
     changes = git(origin, "diff", "--name-status", "--no-renames", "main", branch).splitlines()
     git(origin, "update-ref", "refs/heads/main", branch)
     return {change.replace("\t", " ") for change in changes}
-
-
-@pytest.fixture(scope="module")
-def cache(module_folder: Path, base_cache: Path) -> Path:
-    """The cache that the services restore."""
-    return keep_base(base_cache, module_folder / "cache")
 
 
 @pytest.fixture(scope="module")

@@ -29,12 +29,6 @@ INIT = "builder init -y --base debian:bookworm"
 _ZIP = b"PK\x03\x04"
 
 
-@pytest.fixture(scope="module")
-def cache(module_folder: Path, base_cache: Path) -> Path:
-    """One cache for all projects, which share the packages of Python."""
-    return keep_base(base_cache, module_folder / "cache")
-
-
 def test_archives_of_mirrors(tmp_path: Path, cache: Path) -> None:
     """What was fetched, also from a folder of BUILDER_MIRRORS, is enough for other layers and other code.
 

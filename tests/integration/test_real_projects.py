@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import uv
 
-from tests.integration.conftest import CLONE, keep_base
+from tests.integration.conftest import CLONE
 from tests.support.gitserver import Repo
 from tests.support.programs import run_program
 
@@ -143,11 +143,6 @@ class User:
         found = _TYPED.search(done.stderr)
         assert done.returncode and found, done.stderr
         self.type(re.sub("builder init", "builder init -y", found[1]))
-
-
-@pytest.fixture(scope="module")
-def cache(module_folder: Path, base_cache: Path) -> Path:
-    return keep_base(base_cache, module_folder / "cache")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from builder.formats.oci.layout import list_tags
-from tests.integration.conftest import Builder, keep_base
+from tests.integration.conftest import Builder
 from tests.support.project import edit
 from tests.support.slurm import Slurm
 
@@ -35,11 +35,6 @@ SITE = {
     "node": {"cores": 2, "tasks": 1},
     "slurm": {"account": "optional", "queues": {"cpu": {"partition": "debug"}}},
 }
-
-
-@pytest.fixture(scope="module")
-def cache(base_cache: Path, module_folder: Path) -> Path:
-    return keep_base(base_cache, module_folder / "cache")
 
 
 def own_project(cache: Path, folder: Path, packages: str) -> Builder:

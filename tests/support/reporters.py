@@ -1,4 +1,4 @@
-"""Reporters for tests."""
+"""Reporters for tests: each keeps messages of one kind."""
 
 from __future__ import annotations
 
@@ -13,3 +13,13 @@ class Warnings(NullReporter):
 
     def warn(self, message: str) -> None:
         self.messages.append(message)
+
+
+class Notes(NullReporter):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)

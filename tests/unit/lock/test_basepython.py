@@ -40,11 +40,6 @@ def recipe(root: Path, **more: object) -> Recipe:
     return Recipe.model_validate({**values, "root": root, "source": source, **more})
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(tmp_path / "cache", tmp_path / "tmp", 1)
-
-
 def environment(root: Path, *lines: str) -> None:
     (root / "e.yml").write_text("dependencies:\n" + "".join(f"- {line}\n" for line in lines))
 

@@ -107,11 +107,6 @@ def run(root: Path, settings: Settings, **values) -> Lock:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(tmp_path / "cache", tmp_path / "tmp", 1)
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     root = tmp_path / "project"
     root.mkdir()

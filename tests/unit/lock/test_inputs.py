@@ -10,7 +10,6 @@ import pytest
 
 from builder.core.errors import ConfigError, LockError
 from builder.core.model import Lock, LockedBase, LockedPackage, LockRecord
-from builder.core.settings import Settings
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import read_lock, write_lock
 from builder.lock.inputs import (
@@ -53,11 +52,6 @@ def package(name: str, manager="conda") -> LockedPackage:
     return LockedPackage(
         name, "1", manager, "linux-64", f"https://host.example/linux-64/{name}-1-0.conda", "a" * 64, "b" * 32
     )
-
-
-@pytest.fixture
-def settings(tmp_path):
-    return Settings.from_environment({"HOME": str(tmp_path)})
 
 
 @pytest.fixture

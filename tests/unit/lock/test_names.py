@@ -8,16 +8,10 @@ import time
 import httpx
 import pytest
 
-from builder.core.settings import Settings
 from builder.core.store.records import read_record, write_record
 from builder.lock.names import MAPPING_URL, conda_mapping, known_names, pypi_name
 
 ANSWER = {"a": {"conda_name": "conda-a", "pypi_name": "pypi-a"}}
-
-
-@pytest.fixture
-def settings(tmp_path):
-    return Settings.from_environment({"HOME": str(tmp_path), "BUILDER_CACHE": str(tmp_path / "cache")})
 
 
 @pytest.fixture

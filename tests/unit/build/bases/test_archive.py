@@ -19,17 +19,7 @@ from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.oci.documents import MAX_DOCUMENT
 from tests.support.base_files import write_base
-from tests.support.image_kit import image, layer, member, settings, tar_bytes
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "cache")
-
-
-@pytest.fixture
-def given(tmp_path: Path) -> Settings:
-    return settings(tmp_path)
+from tests.support.image_kit import image, layer, member, tar_bytes
 
 
 @pytest.fixture

@@ -19,16 +19,6 @@ from tests.support.image_kit import layer, member, settings
 from tests.support.images import make_test_image
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "cache")
-
-
-@pytest.fixture
-def given(tmp_path: Path) -> Settings:
-    return settings(tmp_path)
-
-
 def test_offline(store: Store, tmp_path: Path) -> None:
     """Offline, a base that was never made is an error."""
     with pytest.raises(ImageError, match="is not in the cache, and this build is offline"):

@@ -15,18 +15,6 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.net import apt
-from tests.support.image_kit import settings
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "cache")
-
-
-@pytest.fixture
-def given(tmp_path: Path) -> Settings:
-    return settings(tmp_path)
-
 
 BASE = DebianBase("debian:bookworm", "bookworm", ("ca-certificates",), "amd64", sources="")
 

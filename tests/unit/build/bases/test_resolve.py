@@ -23,16 +23,6 @@ from tests.support.image_kit import image, layer, member, settings
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "cache")
-
-
-@pytest.fixture
-def given(tmp_path: Path) -> Settings:
-    return settings(tmp_path)
-
-
-@pytest.fixture
 def made(tmp_path: Path) -> Image:
     elsewhere = Store(tmp_path / "elsewhere")
     return image(elsewhere, layer(elsewhere, member("a", b"1" * 5000)), env={"FROM": "base"})

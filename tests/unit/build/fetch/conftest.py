@@ -51,11 +51,6 @@ def quick(monkeypatch):
 
 
 @pytest.fixture
-def settings(tmp_path):
-    return Settings.from_environment({"HOME": str(tmp_path), "BUILDER_CACHE": str(tmp_path / "cache")})
-
-
-@pytest.fixture
 def store(settings):
     return Store(settings.cache)
 

@@ -22,11 +22,6 @@ from tests.support.disk import flip
 from tests.support.image_kit import image, layer, member
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "cache")
-
-
 def content(file: Path) -> dict[str, bytes]:
     with tarfile.open(file) as tar:
         return {m.name: tar.extractfile(m).read() for m in tar.getmembers()}  # type: ignore[union-attr]

@@ -35,11 +35,6 @@ def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings.from_environment({"HOME": str(tmp_path), "BUILDER_CACHE": str(tmp_path / "cache")})
-
-
-@pytest.fixture
 def opened(tmp_path: Path, settings: Settings) -> Open:
     """Opens a source of the project ``tmp_path / "project"``."""
 

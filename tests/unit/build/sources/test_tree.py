@@ -14,10 +14,10 @@ import pytest
 
 from builder.build.sources import target
 from builder.core.errors import ConfigError, FetchError, HashMismatch
-from builder.core.progress import NullReporter
 from builder.core.settings import Settings
 from builder.lock.spec import SourceSpec, spec_of
 from tests.support.fileserver import Server
+from tests.support.reporters import Notes
 from tests.unit.build.sources.conftest import Open
 
 PROJECT = {"tool-1.0/pyproject.toml": b"[project]\n", "tool-1.0/tool.py": b"x = 1\n"}
@@ -141,14 +141,6 @@ def test_bounds(
     monkeypatch.setattr(target, "MAX_MEMBERS", 2)
     with pytest.raises(FetchError, match="more than 2 files"), opened(archive(url)):
         pass
-
-
-class Notes(NullReporter):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
 
 
 def test_local_folder(tmp_path: Path, opened: Open, settings: Settings) -> None:

@@ -89,11 +89,6 @@ def test_offline(runs: Runs) -> None:
     assert runs.count == 1
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(tmp_path / "cache", tmp_path / "tmp", 1)
-
-
 def test_failure(settings: Settings) -> None:
     """The message has place, command, exit code and the last 30 lines; the file has all, for this user."""
     step = StepRun(("make", "make test"), title="tests", where="recipes/a.yaml:9: steps[0]")

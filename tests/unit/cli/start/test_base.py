@@ -13,11 +13,6 @@ from builder.core.settings import Settings
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings.from_environment({"HOME": str(tmp_path)})
-
-
-@pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     def head(url: str, **options: object) -> None:
         raise httpx.ConnectError("no route")

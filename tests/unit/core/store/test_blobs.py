@@ -23,11 +23,6 @@ ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "cache")
-
-
-@pytest.fixture
 def hashed(monkeypatch):
     """The files that were hashed again."""
     seen: list[Path] = []

@@ -11,7 +11,6 @@ import pytest
 
 from builder.build.engines.base import BuildResult
 from builder.core.model import Lock, LockedBase, LockedPackage
-from builder.core.progress import NullReporter
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
@@ -21,6 +20,7 @@ from builder.formats.registry.credentials import ANONYMOUS
 from builder.lock.config.recipe import Recipe
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.images import make_layer, make_test_image, record_contents
+from tests.support.reporters import Notes
 
 PYTHON = LockedPackage(
     "python", "3.11.9", "conda", "linux-64", "https://c.example/python-3.11.9-0.conda", "a" * 64
@@ -28,14 +28,6 @@ PYTHON = LockedPackage(
 LOCK = Lock((PYTHON,), ("linux-64",), digest="sha256:" + "d" * 64)
 IMAGE_LOCK = "sha256:" + "c" * 64
 SITE = {"title": "Tests", "runtime": {"kind": "podman"}, "slurm": {"account": "optional"}}
-
-
-class Listening(NullReporter):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
 
 
 @pytest.fixture
@@ -54,7 +46,7 @@ def client(fake: FakeRegistry) -> Iterator[RegistryClient]:
 def project(tmp_path: Path) -> Project:
     settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
     record_contents(Store(settings.cache))
-    return Project(tmp_path, Workspace(settings, Store(settings.cache), Listening()))
+    return Project(tmp_path, Workspace(settings, Store(settings.cache), Notes()))
 
 
 def built(tmp_path: Path, **recipe: Any) -> BuildResult:

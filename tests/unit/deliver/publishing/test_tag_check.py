@@ -11,13 +11,13 @@ import pytest
 
 from builder.core.errors import ImageError, TagExistsError
 from builder.core.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image
-from builder.core.progress import NullReporter
 from builder.deliver.publishing import tags as module
 from builder.deliver.publishing.tags import TagPlan, check_tags
 from builder.formats.registry.manifests import TagMove
 from builder.formats.registry.referrers import CREATED
 from builder.lock.config.recipe import Recipe, Registry
 from tests.support.images import make_test_image
+from tests.support.reporters import Notes
 
 DAY = datetime.date(2026, 11, 21)
 OTHER = "sha256:" + "1" * 64
@@ -28,14 +28,6 @@ OLD = "sha256:" + "0" * 64
 def today(monkeypatch: pytest.MonkeyPatch) -> None:
     now = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
     monkeypatch.setattr(module, "_now", lambda: now)
-
-
-class Notes(NullReporter):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
 
 
 class Tags:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from builder.core.errors import RunnerError
-from builder.core.progress import NullReporter
 from builder.deliver.site import scheduler
 from builder.deliver.site.scheduler import cancel, submit, wait
+from tests.support.reporters import Notes
 
 
 @pytest.fixture
@@ -54,16 +54,6 @@ def test_sbatch_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(RunnerError, match="sbatch cannot be run on this machine: No such file") as caught:
         submit("x")
     assert "copy it to the site's login node" in caught.value.hint
-
-
-class Notes(NullReporter):
-    """Collects the notes."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
 
 
 def answers(folder: Path, texts: Sequence[str]) -> None:

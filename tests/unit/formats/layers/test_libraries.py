@@ -24,11 +24,6 @@ from tests.support.wheels import CONTEXT, fetched, make_wheel
 SITE = "opt/conda/lib/python3.11/site-packages"
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings.from_environment({"HOME": str(tmp_path)})
-
-
 def found(entries: list[Entry], settings: Settings) -> Libraries:
     """Return what is recorded of a layer of these entries."""
     store = Store(settings.cache)

@@ -24,11 +24,6 @@ from builder.formats.oci.layout import (
 from tests.support.image_kit import image, layer, member
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "cache")
-
-
 def blobs(folder: Path) -> set[str]:
     return {p.name for p in (folder / "blobs/sha256").iterdir()}
 

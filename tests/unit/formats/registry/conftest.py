@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from builder.core.store.blobs import Store
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.credentials import ANONYMOUS
 from tests.support.fakeregistry import FakeRegistry
@@ -32,8 +30,3 @@ def client(fake: FakeRegistry, waits: list[float]) -> Iterator[RegistryClient]:
         client.manifests.head("a/b", "t")
         fake.requests.clear()
         yield client
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "cache")

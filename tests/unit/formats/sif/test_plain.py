@@ -19,11 +19,6 @@ from tests.support.sif_place import Place
 CONFIG_FILES = {"etc/rc", "etc/rc.local", "etc/fstab", "etc/environment"}
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
 def test_same_files_as_image(place: Place) -> None:
     """The squashfs has the image's files, owned by root, and four more; nothing for SIF runtimes."""
     info, content = member("opt/mine", b"text")

@@ -19,11 +19,6 @@ DESCRIPTORS = 4096
 DESCRIPTOR = 585
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     one = Place(tmp_path_factory.mktemp("good"))

@@ -32,11 +32,6 @@ from tests.support.sif_place import Place, make_above, make_above_sif, partition
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
-@pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> int:
     """The size of a large package, in bytes: the threshold is lowered, so that tests are fast."""
     monkeypatch.setattr(builder.formats.sif.assign, "LARGE", 1 << 20)

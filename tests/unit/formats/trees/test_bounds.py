@@ -19,11 +19,6 @@ from tests.support.image_kit import image, layer, member, settings
 from tests.support.images import unpack
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "cache")
-
-
 def refused(store: Store, folder: Path, *members: tuple[tarfile.TarInfo, bytes]) -> str:
     """The message with which an image of these members is neither unpacked nor written as a SIF."""
     made = image(store, layer(store, *members))

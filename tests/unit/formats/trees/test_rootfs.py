@@ -26,11 +26,6 @@ from tests.support.images import unpack
 MemberList = list[tuple[tarfile.TarInfo, bytes]]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "cache")
-
-
 def files(folder: Path) -> set[str]:
     return {str(p.relative_to(folder)) for p in folder.rglob("*")}
 
