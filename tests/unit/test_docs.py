@@ -67,6 +67,14 @@ def test_size() -> None:
     assert sum(len(page.read_text().split()) for page in pages) <= 45_000
 
 
+def test_support_index() -> None:
+    """tests/support/README.md has a line for each file and folder beside it."""
+    folder = ROOT / "tests" / "support"
+    there = {f"{path.name}/" if path.is_dir() else path.name for path in folder.glob("[!_.]*")}
+    listed = re.findall(r"^\| `(.+?)` \|", (folder / "README.md").read_text(), re.M)
+    assert sorted(listed) == sorted(there - {"README.md"})
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_code_fits(page: Path) -> None:
     """Lines of code blocks have at most 76 characters, so none is cut or wrapped at desktop width."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -35,9 +38,23 @@ def test_round_trip() -> None:
     """What is written is read, and keys of later versions are left alone."""
     assert ReleaseRecord.read(stored(RECORD), IMAGE) == RECORD
     assert ReleaseRecord.read(stored(RECORD, later="key"), IMAGE) == RECORD
-    assert RECORD.artifact() == RECORD.artifact()
     created = RECORD.artifact().annotations["org.opencontainers.image.created"]
     assert datetime.datetime.fromisoformat(created) == RECORD.created
+
+
+def test_same_bytes() -> None:
+    """Processes with other hashes of strings write the same artifact."""
+    code = f"from {__name__} import RECORD; print(RECORD.artifact())"
+    written = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout
+        for seed in "123"
+    }
+    assert len(written) == 1
 
 
 @pytest.mark.parametrize(
