@@ -192,7 +192,7 @@ def _chosen(context: Context, names: list[str], *, all_targets: bool) -> list[Re
 
 
 def _build_here(context: Context, recipe: Recipe, options: Command) -> dict[str, Any]:
-    """Build a target, writes all its forms, and returns the build as JSON."""
+    """Build a target, write all its forms, and return the build as JSON."""
     project = _reusing(context, recipe, options.reuse)
     result = project.build(recipe, options)
     _note_left_out(context, recipe, result.lock)

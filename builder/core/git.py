@@ -100,7 +100,7 @@ class Git:
             self.run("init", "--quiet", "--bare", "--template=", ".")
 
     def run(self, *arguments: str) -> bytes:
-        """Run a command; returns what it prints.
+        """Run a command and return what it prints.
 
         Raises:
             GitError: the command fails, takes longer than :data:`TIME_LIMIT_S`, or prints more than

@@ -12,7 +12,7 @@ from builder.core.errors import BuilderError
 def run_tool(
     command: Sequence[str], folder: Path, env: Mapping[str, str], limit_s: float, late: BuilderError
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder; returns its exit code and output.
+    """Run a command in a folder and return its exit code and output.
 
     Args:
         command: the program and its arguments.

@@ -120,7 +120,7 @@ class _Fetcher:
     # downloads
 
     def download(self, packages: Sequence[LockedPackage]) -> list[Fetched]:
-        """Download packages; returns them in their order. The first failure stops all downloads."""
+        """Download packages and return them in their order. The first failure stops all downloads."""
         if not packages:
             return []
         from builder.formats.net.http import make_client

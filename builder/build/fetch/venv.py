@@ -93,7 +93,7 @@ def base_python_of(url: str) -> BasePython | None:
 
 
 def write_base_python(url: str, folder: Path) -> Path | None:
-    """Write the package of a URL into a folder of packages, unless it is there; returns the file.
+    """Write the package of a URL into a folder of packages, unless it is there, and return the file.
 
     Returns None if the URL is none of :meth:`BasePython.url`.
     """

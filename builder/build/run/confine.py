@@ -230,10 +230,9 @@ def seccomp_library() -> ctypes.CDLL | None:
         return None
 
 
-# calls of the kernel that Python lacks ------------------------------------------------------------
-#
-# Functions that need /proc take it from the current folder, so that they work while the container
-# has none: its image may have links into /proc/self/fd, which would lead to open files of the host.
+# Calls of the kernel that Python lacks. Those that need /proc use the current folder: they work while
+# the container has no /proc, and its image may have links into /proc/self/fd, which would lead to
+# open files of the host.
 
 
 class Refused(Exception):

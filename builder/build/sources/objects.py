@@ -117,7 +117,7 @@ class Unpacker:
         blobs.close()
 
     def _unpack_part(self, repository: Repository, part: _Part) -> list[_Part]:
-        """Unpack the files of one repository; returns its submodules."""
+        """Unpack the files of one repository and return its submodules."""
         submodules = []
         with _Blobs(repository.git) as blobs:
             for entry in _entries(repository.git, part.commit):

@@ -137,7 +137,7 @@ class Repository:
             yield Git(folder, path.as_uri() if path is not None else place)
 
     def _fetched(self, revision: str) -> str | None:
-        """Fetch one revision without its history; returns its commit, None if there is none.
+        """Fetch one revision without its history and return its commit, None if there is none.
 
         The commit is recorded when all its files are there: an interrupted fetch leaves no record.
 

@@ -255,7 +255,7 @@ class ImageWheelBuilder:
         locked: LockedSource,
         keys: Sequence[str],
     ) -> BuiltWheel:
-        """Build, checks and stores a wheel."""
+        """Build, check and store a wheel."""
         image = Layered().build(environment).artifact
         unfit = ENGINE_NAMES if isinstance(image, SifImage) else ()
         runner = find_runner(self.work, without=unfit)
@@ -359,7 +359,7 @@ class ImageWheelBuilder:
         )
 
     def _stored(self, wheel: Fetched) -> dict[str, str]:
-        """Copy a wheel into the store; returns its record."""
+        """Copy a wheel into the store and return its record."""
         package = wheel.package
         with self.work.store.writer() as blob, wheel.path.open("rb") as f:
             shutil.copyfileobj(f, blob, 1 << 20)

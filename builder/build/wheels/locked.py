@@ -18,7 +18,7 @@ from builder.lock.inputs import WHEELS_FOLDER, Inputs
 
 
 def place_wheels(lock: Lock, root: Path, store: Store) -> list[Path]:
-    """Copy the built wheels of a lock into the project; returns their paths.
+    """Copy the built wheels of a lock into the project and return their paths.
 
     Two targets may need different wheels of one name (other Python packages or base): the second
     one is in a folder that is named after its digest.

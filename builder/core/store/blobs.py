@@ -222,13 +222,13 @@ class Store:
         return BlobWriter(self)
 
     def add(self, data: bytes) -> str:
-        """Store bytes that fit into memory; returns their digest."""
+        """Store bytes that fit into memory and return their digest."""
         with self.writer() as out:
             out.write(data)
             return out.commit()[0]
 
     def adopt(self, temporary: Path, digest: str) -> Path:
-        """Move a finished file of the same file system into the store; returns its new path.
+        """Move a finished file of the same file system into the store and return its new path.
 
         The caller has hashed the file: ``digest`` is not checked. A blob that another build has
         stored meanwhile stays: on NFS, replacing it would fail the processes of other hosts that
@@ -248,7 +248,7 @@ class Store:
         return path
 
     def take(self, source: Path, digest: str) -> Path:
-        """Store a file that is elsewhere, as a link or copy, if needed; returns the blob's path.
+        """Store a file that is elsewhere, as a link or copy, if needed, and return the blob's path.
 
         Raises:
             ImageError: the file is missing, or its content does not match the digest.

@@ -32,7 +32,7 @@ def sha256_file(path: Path) -> str:
 
 
 def copy_hashed(source: Path, target: Path) -> str:
-    """Copy a file and its permissions; returns the ``sha256:...`` digest of the copied bytes."""
+    """Copy a file and its permissions and return the ``sha256:...`` digest of the copied bytes."""
     digest = hashlib.sha256()
     with source.open("rb") as f, target.open("wb") as out:
         while chunk := f.read(CHUNK):

@@ -35,7 +35,7 @@ ABANDONED_S = 600.0
 
 @contextmanager
 def file_lock(path: Path) -> Iterator[bool]:
-    """Hold a lock of a file, which is created; waits for other processes and threads.
+    """Hold a lock of a file, which is created; wait for other processes and threads.
 
     Yields:
         Whether the file system has locks. False: nothing is locked.

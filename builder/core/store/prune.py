@@ -175,7 +175,7 @@ def prune(
 
 
 def remove_items(cache: Path, removal: Removal, stuck: Stuck = bool) -> int:
-    """Remove the items of a plan, unless they are used by now; returns the bytes freed."""
+    """Remove the items of a plan, unless they are used by now, and return the bytes freed."""
     for item in removal.items:
         if item.kind == "blobs" and _was_used_since(item):
             continue
@@ -245,7 +245,7 @@ def _unpacked(rootfs: Path) -> Iterator[Item]:
 
 
 def _freed(tree: Path, names: Counter[tuple[int, int]]) -> int:
-    """Return the bytes of files that are gone after this tree.
+    """Return the bytes freed by removing this tree: files whose last name is in it.
 
     ``names`` counts their names in trees that are removed before, and is updated.
     """

@@ -23,7 +23,7 @@ ELSEWHERE_S = 86400
 
 
 def mark_running(cache: Path) -> Callable[[], None]:
-    """Mark a cache as used by this command; returns a function that removes the mark.
+    """Mark a cache as used by this command and return a function that removes the mark.
 
     A cache that cannot be written to needs no mark.
     """

@@ -90,7 +90,7 @@ def open_used(folder: Path) -> int | None:
 
 
 def remove_unless_used(folder: Path, stuck: Stuck = bool) -> bool:
-    """Remove an unpacked image or layer; returns False if it is in use or cannot be removed.
+    """Remove an unpacked image or layer and return False if it is in use or cannot be removed.
 
     Where the file system has no locks, it counts as in use for :data:`KEPT_DAYS` after its last
     use.

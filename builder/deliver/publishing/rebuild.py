@@ -48,9 +48,8 @@ class Difference:
     """A layer, or a value of config or manifest, that differs."""
 
     name: str
-    """Of a layer as :func:`builder.deliver.publishing.published.layers_by_name` names it; the path
-    of a
-    value: ``config.Env[3]``."""
+    """The name of a layer (:func:`builder.deliver.publishing.published.layers_by_name`), or the
+    path of a value: ``config.Env[3]``."""
     expected: str
     """The published digest or value; empty: it is not in the published image."""
     found: str

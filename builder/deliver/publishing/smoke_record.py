@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 #: Verdicts of a test with which an image may be published.
 PASSED = ("pass", "warn")
-#: A verdict with which tags may move without a run, and its report. ``none`` never reaches a run.
+#: Verdict and report that let tags move without a new test. ``none`` never reaches a run.
 Passed = tuple[str, dict[str, Any] | None]
 
 

@@ -54,7 +54,7 @@ class Release:
         return sif_artifact(artifact, f"{recipe.name}.sif", annotations)
 
     def require_verdict(self) -> None:
-        """Raise SmokeNotRun without a verdict with which tags may move."""
+        """Raise SmokeNotRun unless the verdict is pass, warn or none."""
         if self.verdict not in (*PASSED, "none"):
             name, verdict = self.result.recipe.name, self.verdict
             raise SmokeNotRun(f"{name}: smoke test {verdict}; no tag was moved", "publish again")

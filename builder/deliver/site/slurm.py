@@ -19,7 +19,7 @@ from .request import JobRequest, SlurmRequest
 
 log = logging.getLogger(__name__)
 
-#: What a segment of a chain gets before its time limit, so that it can save: signal and seconds.
+#: Signal and seconds before the time limit, so that a segment can write a checkpoint.
 _CHAIN_SIGNAL = "TERM@120"
 #: Queues for each kind of job; the first one that the site has is used.
 _QUEUE_FALLBACK: dict[QueueName, tuple[QueueName, ...]] = {

@@ -274,7 +274,7 @@ def _write_job(
 
 
 def _of_side(job: BatchJob, side: Side) -> BatchJob:
-    """Return the job; where builder itself runs it, with the image's name for the target's."""
+    """Return the job; for userns, with the image's reference in place of the target."""
     if not side.reference.startswith("oci:"):
         return job
     options = [word for word in job.container.prefix[3:] if word != "--no-build"]

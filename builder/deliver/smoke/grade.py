@@ -42,7 +42,9 @@ class Expected:
 
 
 def grade(report: Report, figures: References, expected: Expected) -> Report:
-    """Return a copy of a report with its ``grade``; its ``verdict`` is the worse one of both.
+    """Return a copy of a report with its ``grade``.
+
+    The ``verdict`` is the worse of the benchmark's and the grade's.
 
     The verdict ``error`` (the test could not be run) does not change. If nothing failed and nothing
     was measured, the verdict is ``error``, too.

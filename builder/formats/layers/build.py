@@ -322,7 +322,9 @@ def contents_key(packages: Packages, chosen: Sequence[LockedPackage]) -> dict[st
 
 
 def _entries(packages: Packages, package: LockedPackage, others: frozenset[str]) -> Iterator[Entry]:
-    """Yield a package's entries as the image has them: without lost paths, moved ones moved.
+    """Yield a package's entries for the image.
+
+    Paths that another package wins are left out; paths below links are renamed.
 
     Args:
         packages: all packages of the image.

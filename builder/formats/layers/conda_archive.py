@@ -142,7 +142,7 @@ class Spool:
         return self.file.fileno()
 
     def append(self, chunks: Iterator[bytes]) -> tuple[int, int]:
-        """Append rewritten content behind the tar; returns its offset and size in bytes.
+        """Append rewritten content behind the tar and return its offset and size in bytes.
 
         Raises:
             SpaceError: the disk is full.

@@ -9,8 +9,8 @@ winner is decided here, before any layer is written, and the file is left out of
     2. b (conda)   share/x  share/y          share/y
     3. c (pip)     share/x                   share/x
 
-Conda packages are linked in the order of :mod:`builder.formats.layers.conda_order`, and then wheels
-in that of :mod:`builder.formats.layers.pip_order`.
+Link order: conda packages (:mod:`builder.formats.layers.conda_order`), then wheels
+(:mod:`builder.formats.layers.pip_order`).
 
 Invariant: after that, each path (except directories) is in exactly one layer. So the order of
 layers does not change the image, and an image holds no hidden copies.

@@ -4,8 +4,7 @@ Nothing is unpacked.
 
 Scripts get the shebang of the image's interpreter, RECORD lists the installed files, INSTALLER is
 ``builder``, REQUESTED marks packages that the environment file lists. There is no bytecode here
-(see
-:mod:`builder.build.bytecode`), no time stamp and no path of the build host.
+(see :mod:`builder.build.bytecode`), no time stamp and no path of the build host.
 
 The hashes in RECORD are copied from the wheel, not computed again, see
 :mod:`builder.formats.layers.wheel_archive`.

@@ -136,8 +136,7 @@ class WheelArchive:
         """Return the offset of a member's bytes.
 
         Its local header must be that of the same member, and must come with its content before the
-        next
-        member: else a small archive could hold the same bytes many times.
+        next member: else a small archive could hold the same bytes many times.
         """
         name = member.orig_filename.encode("utf-8" if member.flag_bits & _UTF8 else "cp437")
         end = self._ends[member.header_offset]

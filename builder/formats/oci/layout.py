@@ -244,7 +244,7 @@ def _has_blob(folder: Path, descriptor: Descriptor) -> bool:
 
 
 def write_if_changed(path: Path, data: bytes, *, durable: bool = False) -> bool:
-    """Write a file unless it has this content; returns whether that was necessary."""
+    """Write a file unless it has this content and return whether that was necessary."""
     with suppress(FileNotFoundError, ImageError):  # something else, which is replaced
         if read_document(path, len(data)) == data:
             return False

@@ -249,7 +249,7 @@ class _Push:
 
 
 def _is_intact(path: Path, blob: Descriptor) -> bool:
-    """Return whether a file has the size and the digest of a blob; reads all of it."""
+    """Read a whole file, and return whether it has the size and the digest of a blob."""
     try:
         return path.stat().st_size == blob.size and sha256_file(path) == blob.digest
     except OSError:

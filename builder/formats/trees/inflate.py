@@ -74,7 +74,7 @@ class _HashedFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read as many bytes as the buffer has, or fewer at the end; returns their number."""
+        """Read as many bytes as the buffer has, or fewer at the end, and return their number."""
         view = memoryview(buffer).cast("B")
         size: int = self._file.readinto(view)  # type: ignore[attr-defined]
         self._hashed.update(view[:size])

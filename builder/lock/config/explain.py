@@ -63,7 +63,7 @@ def first_problem(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
 
 
 def _explain(item: Any, keys: _Keys, yamls: Sequence[YamlFile], model: _Model) -> tuple[str, str]:
-    """Describe one of pydantic's errors; returns the problem and the hint."""
+    """Describe one of pydantic's errors and return the problem and the hint."""
     value, is_key = item.get("input"), item["loc"][-1:] == ("[key]",)
     written = _written(keys, value, yamls)
     match item["type"]:

@@ -84,8 +84,7 @@ class Fabric(Additions):
 
     master_address: HostPattern = ""
     """The name at which ranks of other nodes reach the first node, where the fast network has names
-    of its
-    own: ``{host}i``. Empty: the node's name."""
+    of its own: ``{host}i``. Empty: the node's name."""
     infiniband: bool = False
     """Whether the network is InfiniBand, or Ethernet with RoCE: NCCL reaches it by libibverbs of
     the image, and uses TCP without."""

@@ -165,7 +165,7 @@ class TreeTables:
         return self._id_indexes[number]
 
     def _directory(self, node: NewInode, parent: int) -> tuple[raw.InodeType, bytes]:
-        """Write a directory's listing; returns its inode's type and body."""
+        """Write a directory's listing and return its inode's type and body."""
         block, offset = self.directories.position
         size, index = self._write_listing(sorted(node.children.items()))
         links = 2 + sum(child.kind is raw.InodeType.DIRECTORY for child in node.children.values())
