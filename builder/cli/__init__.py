@@ -1,5 +1,16 @@
-"""The command line. A command's module is imported when the command runs, and its stages with
-it.
+"""Words become one call, and its result becomes words.
+
+Each command is a module of its name here (``run`` is ``run_command``): it turns flags into one
+options object, makes one call, and prints the result. Modules of several commands: ``options`` (the
+short forms of options), ``context``, ``output`` (results, messages, errors), ``live``
+(progress), ``tables``, ``logs``. ``start/`` drafts the recipe of ``builder init``.
+
+A command's module is imported when the command runs, and its stages with it, so ``builder --help``
+imports none. This house decides nothing that a script would want too: that is in
+:mod:`builder.deliver`.
+
+- Why not rich or textual: importing ``rich.table`` takes about as long as importing click, and
+  tables and progress need two modules here.
 """
 
 from __future__ import annotations

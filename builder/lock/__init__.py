@@ -1,6 +1,10 @@
-"""Solves environment files, and reads and writes lock files in conda-lock's format.
+"""A recipe becomes a lock: solves environment files, imports locks, reads and writes lock files.
 
-This module imports nothing: reading and checking a lock is fast.
+This module imports nothing: reading and checking a lock is fast. The house builds nothing and
+starts no container: who calls it passes a builder of wheels. It takes no version from what this
+machine has: all inputs are of the target, or of the files and indexes that the project names.
+
+Recipes and sites are read by ``config``, with their JSON schemas and the site files of the package.
 
 What is asked for:
 
@@ -54,4 +58,11 @@ module             what it does
 ``groups``         chooses what of a lock goes into the image
 ``changes``        what differs between two locks
 =================  ==============================================================================
+
+- Why not resolvelib: rattler solves conda packages, and uv solves PyPI's. Both know their indexes.
+- Why not pip-requirements-parser: messages name FILE:LINE, and no line leads out of the project.
+- Why not unearth: an index is read for source distributions only, by BUILDER_MIRRORS, with limits,
+  and without credentials in messages.
+- Locks of pixi are read by rattler, ``pylock.toml`` by packaging, and conda-lock's format, which is
+  builder's own, by :mod:`builder.lock.file`, which says why.
 """

@@ -1,5 +1,18 @@
-"""Lock files in conda-lock's format, version 1. The same lock is always written as the same
-bytes.
+"""Lock files in conda-lock's format, version 1.
+
+The goals of the format:
+
+- **Complete.** A build needs the lock, the recipe and the named bytes, and asks no solver or index:
+  each package has its version, URL and hash, and ``builder.*`` keys have the base image's digest,
+  the sources of built wheels and what was asked for (:mod:`builder.lock.record`).
+- **Small differences.** Packages and keys have a fixed order, and nothing in the file depends on
+  the machine: the same lock is written as the same bytes, whose digest is part of images, and a
+  lock that did not change keeps its date. A change of one package changes its entry.
+- **Verifiable.** A download counts only with its hash, whatever host it comes from. Names, versions
+  and URLs become parts of paths and scripts, so they are checked when they are read.
+- **Readable by others, and for long.** conda-lock and micromamba install the file: builder's own
+  keys are in ``custom_metadata``, which they ignore. Files of conda-lock 1 to 4 and of earlier
+  builders are read; an unknown version is refused with the line to type.
 """
 
 from __future__ import annotations
