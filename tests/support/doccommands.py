@@ -34,7 +34,10 @@ from pathlib import Path
 import click
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/synapse/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 #: Programs that make a block one of commands.
 _PROGRAM = re.compile(
     "builder|make|python3?|pip|uv|docker|podman(-hpc)?|apptainer|singularity|module|export|source|git|mkdir|cp"

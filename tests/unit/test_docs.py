@@ -71,7 +71,7 @@ def test_support_index() -> None:
     """tests/support/README.md has a line for each file and folder beside it."""
     folder = ROOT / "tests" / "support"
     there = {f"{path.name}/" if path.is_dir() else path.name for path in folder.glob("[!_.]*")}
-    listed = re.findall(r"^\| `(.+?)` \|", (folder / "README.md").read_text(), re.M)
+    listed = re.findall(r"^\| `(\S+(?:\.py|\.c|/))` \|", (folder / "README.md").read_text(), re.M)
     assert sorted(listed) == sorted(there - {"README.md"})
 
 

@@ -29,6 +29,14 @@ def test_archer2(name: str) -> None:
     assert ("--rocm" if recipe.gpu.vendor == "amd" else "module load cray-mpich-abi") in script
 
 
+def test_synapse() -> None:
+    recipes = {name: load_recipe(name, EXAMPLES / "synapse") for name in ("synapse-ml", "synapse-gui")}
+    assert {name: recipe.group for name, recipe in recipes.items()} == {
+        "synapse-ml": ("ml",),
+        "synapse-gui": ("gui",),
+    }
+
+
 def test_chameleon() -> None:
     """The compose file mounts what is there or what secrets.sh makes; its ports are on loopback."""
     compose = yaml.safe_load((CHAMELEON / "compose.yaml").read_text())
