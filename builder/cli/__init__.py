@@ -2,8 +2,8 @@
 
 Each command is a module of its name here (``run`` is ``run_command``): it turns flags into one
 options object, makes one call, and prints the result. Modules of several commands: ``options`` (the
-short forms of options), ``context``, ``output`` (results, messages, errors), ``live``
-(progress), ``tables``, ``logs``. ``start/`` drafts the recipe of ``builder init``.
+short forms of options), ``context``, ``output`` (results, messages, errors), ``live`` (progress),
+``tables``, ``logs``. ``start/`` drafts the recipe of ``builder init``.
 
 A command's module is imported when the command runs, and its stages with it, so ``builder --help``
 imports none. This house decides nothing that a script would want too: that is in

@@ -18,7 +18,7 @@ module             what it does
 ``sourcespec``     reads lines of pip that name a source: git, archives, folders
 ``manifests``      reads ``pyproject.toml``, ``pixi.toml`` and requirements as environment files
 ``tomlfile``       reads TOML files of other tools
-``othertools``     recognises files of other tools, and what to do with them
+``othertools``     the table of foreign lock formats; other files, and what to do with them
 ``request``        the requests that solvers and builders of wheels receive
 =================  ==============================================================================
 

@@ -41,6 +41,13 @@ def test_links(page: Path) -> None:
             assert section in anchors(file), f"{target}#{section}"
 
 
+def test_where_is_it() -> None:
+    """The files that ARCHITECTURE.md names are there."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    named = re.findall(r"`(?:builder/)?((?:cli|deliver|build|lock|formats|core)/[\w/]+\.py)`", text)
+    assert len(named) > 20 and not [name for name in named if not (ROOT / "builder" / name).is_file()]
+
+
 def test_address() -> None:
     """Pages name the repository's address, ``[project.urls]`` of pyproject.toml; while it is not set: URL."""
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls", {})
