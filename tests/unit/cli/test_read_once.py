@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,40 +16,23 @@ from tests.support.cli import Cli, pass_smoke
 from tests.support.project import TinyProject, edit
 
 
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """``reads()``: the names of the environment files that were read since its last call."""
-    found: list[str] = []
+def test_one_read(do: Cli, copy: TinyProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these reads the environment file once; so does a build that locks first."""
+    reads: list[Path] = []
     read = environment.read_environment
-
-    def counted(path: Path, *rest: Any) -> Any:
-        found.append(path.name)
-        return read(path, *rest)
-
-    def since() -> list[str]:
-        names = found.copy()
-        found.clear()
-        return names
-
-    monkeypatch.setattr(environment, "read_environment", counted)
-    return since
-
-
-def test_one_read(do: Cli, copy: TinyProject, tmp_path: Path, reads: Callable[[], list[str]]) -> None:
-    """Also of a build that locks first, and of what runs an image."""
-    digest = do("build", "tiny", "--json").json["digest"]
-    assert reads() == ["tiny.yml"]
-    pass_smoke(copy, digest)
+    monkeypatch.setattr(environment, "read_environment", lambda *args: reads.append(args[0]) or read(*args))
+    pass_smoke(copy, do("build", "tiny", "--json").json["digest"])
+    assert reads == [copy.environment]
     assert do("publish", "tiny", "--to", f"oci:{tmp_path / 'there'}").code == 0
-    assert reads() == ["tiny.yml"]
+    assert reads == [copy.environment] * 2
     project = Project.find(copy.root, Settings.from_environment())
     TargetImages(project, project.recipe("tiny")).own()
-    assert reads() == ["tiny.yml"]
+    assert reads == [copy.environment] * 3
     assert do("lock", "tiny").code == 0
-    assert reads() == ["tiny.yml"]
+    assert reads == [copy.environment] * 4
     copy.lock.unlink()
     assert do("build", "tiny", "--rebuild").code == 0 and copy.lock.exists()
-    assert reads() == ["tiny.yml"]
+    assert reads == [copy.environment] * 5
 
 
 def test_changed_meanwhile(do: Cli, copy: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
