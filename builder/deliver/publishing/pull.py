@@ -130,14 +130,22 @@ def open_reference(
     Raises:
         RegistryError: it is not a reference; see ``open_destination``.
     """
+    where, tag = _split(text)
+    with closing(open_destination(where, work, option=option)) as place:
+        yield place, tag
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Return the destination in an image's name, and its tag or digest.
+
+    Raises:
+        RegistryError: it is not a reference.
+    """
     if text.startswith("oci:"):
         path, tag = path_and_tag(text.removeprefix("oci:"), Path())
-        where = f"oci:{path}"
-    else:
-        parsed = Reference.parse(text)
-        where, tag = parsed.name, parsed.ref
-    with closing(open_destination(where, work, option=option)) as place:
-        yield place, tag or "latest"
+        return f"oci:{path}", tag or "latest"
+    parsed = Reference.parse(text)
+    return parsed.name, parsed.ref
 
 
 def pull_reference(
@@ -195,9 +203,10 @@ def pinned_reference(recipe: Recipe, work: Workspace, *, image: str = "") -> str
         RegistryError: there is no such tag, or the registry does not answer.
         ImageError: it is not what the target runs.
     """
-    if is_digest(image.partition("@")[2]) and not has_policy(recipe.root):
+    text = image or image_reference(recipe)
+    if is_digest(_split(text)[1]) and not has_policy(recipe.root):
         return image
-    with open_reference(image or image_reference(recipe), work, "--image") as (origin, tag):
+    with open_reference(text, work, "--image") as (origin, tag):
         described, _ = resolve_published(recipe, origin, tag)
         return reference_of(origin, described.digest)
 
