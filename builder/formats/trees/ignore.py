@@ -30,7 +30,9 @@ TOOLS = frozenset({"__pycache__", ".git", ".venv", ".cache", ".builder", ".DS_St
 OWN = frozenset({"dist", "reports", "recipes/.schema.json"})
 #: Files and folders inside an OCI image layout, builder's cache, a virtual environment, or another cache.
 MARKS = ("oci-layout", "blobs/sha256", "pyvenv.cfg", "CACHEDIR.TAG")
-_READER = Reader(ConfigError, "write one pattern a line, as in .gitignore", most=1 << 20)
+#: A list of patterns has at most this many bytes.
+_MAX_BYTES = 1 << 20
+_READER = Reader(ConfigError, "write one pattern a line, as in .gitignore", _MAX_BYTES)
 
 
 class Ignore:

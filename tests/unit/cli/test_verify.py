@@ -79,7 +79,7 @@ def test_json(released: Released) -> None:
         (["tiny:27.01"], 9, "there is no {name}:27.01"),
         (["other"], 3, "no target named 'other'"),
         (["tiny@sha256:12"], 9, "after @ must come sha256: and 64 hex digits"),
-        (["--key", "missing.pub"], 3, "missing.pub: No such file or directory"),
+        (["--key", "missing.pub"], 3, "missing.pub: no such file"),
         (["--key", "recipes/release.key"], 3, "release.key is not a public key in PEM format"),
     ],
 )
@@ -93,7 +93,7 @@ def test_missing_key(released: Released) -> None:
     """The policy names a key that is not there: nobody is told to make a new one."""
     released.policy(keys=["release.pub", "second.pub"])
     done = released.do("verify", "--json")
-    assert done.code == 3 and "recipes/second.pub: No such file" in done.json["error"]
+    assert done.code == 3 and "recipes/second.pub: no such file" in done.json["error"]
     assert "ask whoever signs" in done.json["hint"] and "openssl" not in done.json["hint"]
 
 
