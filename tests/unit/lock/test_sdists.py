@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,13 +28,6 @@ HTML = f"""<!DOCTYPE html><html><body>
 <a href="../files/other-0.7.tar.gz">another</a>
 <a>nothing</a>
 </body></html>"""
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    server = Server()
-    yield server
-    server.httpd.shutdown()
 
 
 def request(root: Path, newest: datetime | None = None, offline: bool = False) -> SolveRequest:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from builder.core.model import Image
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.credentials import ANONYMOUS
 from tests.support.fakeregistry import FakeRegistry
+from tests.support.images import make_layer, make_test_image
 
 
 @pytest.fixture
 def fake() -> Iterator[FakeRegistry]:
     with FakeRegistry() as fake:
         yield fake
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Image:
+    """An image of five layers of different sizes."""
+    return make_test_image([make_layer(tmp_path / "layers", f"l{i}", 1000 * (i + 1)) for i in range(5)])
 
 
 @pytest.fixture

@@ -15,12 +15,7 @@ from builder.core.store.blobs import Store
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.pull import fetch_layers, pull_image
 from tests.support.fakeregistry import FakeRegistry, sha256
-from tests.support.images import make_layer, make_test_image, push_tagged
-
-
-@pytest.fixture
-def image(tmp_path: Path) -> Image:
-    return make_test_image([make_layer(tmp_path / "layers", f"l{i}", 1000 * (i + 1)) for i in range(5)])
+from tests.support.images import push_tagged
 
 
 def test_image_index(fake: FakeRegistry, client: RegistryClient, image: Image, tmp_path: Path) -> None:

@@ -20,11 +20,6 @@ from tests.support.fakeregistry import Cut, FakeRegistry, Reply
 from tests.support.images import make_layer, make_test_image, push_tagged
 
 
-@pytest.fixture
-def image(tmp_path: Path) -> Image:
-    return make_test_image([make_layer(tmp_path / "layers", f"l{i}", 1000 * (i + 1)) for i in range(5)])
-
-
 def test_order(fake: FakeRegistry, client: RegistryClient, image: Image) -> None:
     """The manifest is sent after the blobs, and the tags last."""
     report = push_tagged(image, client, "a/b", ["26.11", "latest"])
