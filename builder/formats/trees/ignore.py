@@ -32,7 +32,7 @@ OWN = frozenset({"dist", "reports", "recipes/.schema.json"})
 MARKS = ("oci-layout", "blobs/sha256", "pyvenv.cfg", "CACHEDIR.TAG")
 #: A list of patterns has at most this many bytes.
 _MAX_BYTES = 1 << 20
-_READER = Reader(ConfigError, "write one pattern a line, as in .gitignore", _MAX_BYTES)
+_READER = Reader(ConfigError, "write one pattern a line, as in .gitignore", most=_MAX_BYTES)
 
 
 class Ignore:
