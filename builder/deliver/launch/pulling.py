@@ -14,6 +14,7 @@ from builder.deliver.project import Project
 from builder.deliver.publishing.destination import destination_text, open_destination
 from builder.deliver.publishing.engines import EngineName, pull_into
 from builder.deliver.publishing.pull import AnyImage, Pulled, open_reference, pull, pull_reference
+from builder.deliver.pulled import record_pull
 from builder.deliver.site.images import site_sif
 from builder.lock.config.recipe import Recipe
 
@@ -49,7 +50,9 @@ def pull_target(project: Project, recipe: Recipe, request: PullRequest) -> Pulle
     tag, if_changed, layout = request.tag, request.if_changed, project.layout
     with closing(open_destination(where, work, option="--from")) as published:
         if to := request.load:
-            return pull_into(to, recipe, published, tag, work, if_changed=if_changed, record=layout)
+            done, made = pull_into(to, recipe, published, tag, work, if_changed=if_changed)
+            record_pull(layout, recipe.name, made)
+            return done
         squashfs = _squashfs(recipe, request)
         path = layout if squashfs else _output(recipe, request, layout)
         done = pull(recipe, published, tag, path, work, if_changed=if_changed)
@@ -75,7 +78,7 @@ def pull_named(
         return pull_reference(reference, work, root)[0]
     with open_reference(reference, work) as (published, tag):
         wanted = AnyImage(reference, root=root)
-        return pull_into(load, wanted, published, tag, work)
+        return pull_into(load, wanted, published, tag, work)[0]
 
 
 def _output(recipe: Recipe, request: PullRequest, layout: Path) -> Path:

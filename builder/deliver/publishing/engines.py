@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal
 
 from builder.build.run.podman import migrated_ids
@@ -18,7 +17,7 @@ from builder.core.settings import Settings
 from builder.core.store.files import space_errors, write_atomic
 from builder.core.store.leftovers import temporary_folder
 from builder.core.workspace import Workspace
-from builder.deliver.pulled import Pull, record_pull
+from builder.deliver.pulled import Pull
 from builder.formats.oci.manifest import parse_manifest
 from builder.lock.config.policy import has_policy
 
@@ -36,8 +35,7 @@ def pull_into(
     work: Workspace,
     *,
     if_changed: bool = False,
-    record: Path | None = None,
-) -> Pulled:
+) -> tuple[Pulled, Pull]:
     """Have a container engine pull the image of a tag.
 
     podman-hpc pulls it by its digest, and migrates it. Where a policy has verified the image, it is
@@ -51,8 +49,9 @@ def pull_into(
         tag: a tag or a digest.
         work: a temporary file with the credentials is in the ``tmpdir`` of its settings.
         if_changed: do nothing if the engine already has the registry's image under this name.
-        record: the project's ``dist/``, which receives the record of the pull for ``run`` and
-            ``job``.
+
+    Returns:
+        What was pulled, and the record of it for ``run`` and ``job``.
 
     Raises:
         RunnerError: the engine is not installed, cannot pull, or did not migrate the image.
@@ -78,9 +77,9 @@ def pull_into(
             _pull(engine, origin, name, work.settings)
         if not _has(engine, name, image_id, described.digest):
             raise _other_image(engine, origin, name, image_id, described.digest)
-    if record is not None:
-        record_pull(record, wanted.name, Pull(where, image, engine, image_id))
-    return Pulled(wanted.name, where, described.digest, not is_current, f"{engine}:{name}")
+    place = f"{engine}:{name}"
+    done = Pulled(wanted.name, where, described.digest, not is_current, place)
+    return done, Pull(where, image, engine, image_id)
 
 
 def _check(engine: EngineName, wanted: PulledTarget) -> None:
