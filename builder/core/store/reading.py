@@ -107,10 +107,15 @@ def read_foreign(path: Path, most: int) -> bytes:
         return b""
 
 
-def text_of(path: Path) -> str:
-    """Return the text of a small file of this machine; empty if it cannot be read."""
+def text_of(path: Path, errors: str = "replace") -> str:
+    """Return the text of a small file of this machine; empty if it cannot be read.
+
+    Args:
+        path: the file.
+        errors: of :meth:`bytes.decode`.
+    """
     try:
         with open_ordinary(path, links=True) as (file, _):
-            return file.read().decode("utf-8", "replace")
+            return file.read().decode("utf-8", errors)
     except OSError:
         return ""

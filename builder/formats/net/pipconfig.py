@@ -47,8 +47,8 @@ def pip_configuration(environ: Mapping[str, str] | None = None) -> PipConfigurat
     for path in _files(env):
         parser = configparser.RawConfigParser()
         try:
-            parser.read_string(text_of(path), str(path))
-        except configparser.Error as e:
+            parser.read_string(text_of(path, "strict"), str(path))
+        except (configparser.Error, UnicodeDecodeError) as e:
             problem = f"not a pip configuration file: {str(e).splitlines()[0]}"
             raise ConfigError(f"{path}: {problem}", "correct the file, or remove it") from None
         for name, values in sections.items():

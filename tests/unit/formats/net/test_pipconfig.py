@@ -24,9 +24,9 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write(path: Path, text: str) -> Path:
+def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_text(text, encoding)
     return path
 
 
@@ -41,9 +41,10 @@ def test_pipe(home):
     assert read(home) == PipConfiguration()
 
 
-@pytest.mark.parametrize("text", ["index-url = x\n", "[global\n", "[global]\nindex-url\n"])
+@pytest.mark.parametrize("text", ["index-url = x\n", "[global\n", "[global]\nindex-url\n", "[global]\n# \xe9\n"])
 def test_a_damaged_file_is_named(home, text):
-    path = write(home / ".pip/pip.conf", text)
+    """Also one that is not UTF-8."""
+    path = write(home / ".pip/pip.conf", text, "latin-1")
     with pytest.raises(ConfigError, match=str(path)):
         read(home)
 
