@@ -41,7 +41,10 @@ def test_pipe(home):
     assert read(home) == PipConfiguration()
 
 
-@pytest.mark.parametrize("text", ["index-url = x\n", "[global\n", "[global]\nindex-url\n", "[global]\n# \xe9\n"])
+DAMAGED = ("index-url = x\n", "[global\n", "[global]\nindex-url\n", "[global]\n# \xe9\n")
+
+
+@pytest.mark.parametrize("text", DAMAGED)
 def test_a_damaged_file_is_named(home, text):
     """Also one that is not UTF-8."""
     path = write(home / ".pip/pip.conf", text, "latin-1")
