@@ -16,43 +16,23 @@ from builder.deliver.smoke.reports import StoredReport
 GIB = 1 << 30
 DIGEST = "sha256:" + "1" * 64
 
-#: Devices as torch and the benchmark report them.
-A100_40 = {
-    "name": "NVIDIA A100-SXM4-40GB",
-    "architecture": "sm_80",
-    "memory_bytes": 42297786368,
-    "multiprocessors": 108,
-}
-A100_80 = {
-    "name": "NVIDIA A100-SXM4-80GB",
-    "architecture": "sm_80",
-    "memory_bytes": 84974239744,
-    "multiprocessors": 108,
-}
-MI250X = {
-    "name": "AMD Instinct MI250X",
-    "architecture": "gfx90a",
-    "memory_bytes": 64 * GIB - (16 << 20),
-    "multiprocessors": 110,
-}
-H200 = {
-    "name": "NVIDIA H200",
-    "architecture": "sm_90",
-    "memory_bytes": 143156 << 20,
-    "multiprocessors": 132,
-}
-MI300X = {
-    "name": "AMD Instinct MI300X",
-    "architecture": "gfx942",
-    "memory_bytes": 196592 << 20,
-    "multiprocessors": 304,
-}
-STRANGE = {
-    "name": "Frobnicator 9000",
-    "architecture": "sm_130",
-    "memory_bytes": 99 * GIB,
-    "multiprocessors": 300,
-}
+
+def _device(name: str, architecture: str, memory_bytes: int, multiprocessors: int) -> dict[str, Any]:
+    """A device as torch and the benchmark report it."""
+    return {
+        "name": name,
+        "architecture": architecture,
+        "memory_bytes": memory_bytes,
+        "multiprocessors": multiprocessors,
+    }
+
+
+A100_40 = _device("NVIDIA A100-SXM4-40GB", "sm_80", 42297786368, 108)
+A100_80 = _device("NVIDIA A100-SXM4-80GB", "sm_80", 84974239744, 108)
+MI250X = _device("AMD Instinct MI250X", "gfx90a", 64 * GIB - (16 << 20), 110)
+H200 = _device("NVIDIA H200", "sm_90", 143156 << 20, 132)
+MI300X = _device("AMD Instinct MI300X", "gfx942", 196592 << 20, 304)
+STRANGE = _device("Frobnicator 9000", "sm_130", 99 * GIB, 300)
 
 #: The values of a good A100 SXM4 40 GB, in the units of the measurements.
 GOOD_A100 = {
