@@ -14,14 +14,13 @@ import pytest
 
 from builder.build.bases.pack import pack_tar
 from builder.build.bases.resolve import open_base, resolve_base
-from builder.build.image.config import make_image
 from builder.build.run.apptainer import ApptainerRunner
 from builder.build.run.base import RunOptions
 from builder.build.run.docker import DockerRunner
 from builder.build.run.podman import PodmanRunner
 from builder.build.run.userns import UsernsRunner
 from builder.core.errors import RunnerError
-from builder.core.model import Image, Lock, SifImage
+from builder.core.model import Image, SifImage
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
@@ -166,16 +165,7 @@ def tiny(apptainer: parts.Apptainer, tmp_path_factory: pytest.TempPathFactory) -
         layer(store, *parents, member("opt/conda/bin/hello", hello), title="pip hello 1.0"),  # type: ignore[arg-type]
         layer(store, *parents, member("opt/conda/bin/both", b"new"), title="conda both 1.0"),  # type: ignore[arg-type]
     ]
-    recipe = image_kit.recipe(env={"MINE": "it's"}, entrypoint=(), cmd=("hello",))
-    image = make_image(
-        base,
-        layers,
-        recipe=recipe,
-        lock=Lock((), ("linux-64",)),
-        env={},
-        annotations={},
-        epoch=image_kit.EPOCH,
-    )
+    image = image_kit.image_above(base, layers, env={"MINE": "it's"}, entrypoint=(), cmd=("hello",))
     yield Tiny(base.sif, image, settings, store)
 
 
@@ -243,17 +233,7 @@ def layered(tiny: Tiny, tmp_path: Path) -> SifImage:
     tar = tmp_path / "rootfs.tar"
     subprocess.run(["tar", "--owner=0", "--group=0", "-C", tree, "-cf", tar, "."], check=True)
     base = image_kit.base(pack_tar([tar.read_bytes()], store, 2, "base"))
-    recipe = image_kit.recipe(env={"MINE": "x"}, cmd=("hello",), entrypoint=())
-    layers = list(tiny.image.layers)
-    image = make_image(
-        base,
-        layers,
-        recipe=recipe,
-        lock=Lock((), ("linux-64",)),
-        env={},
-        annotations={},
-        epoch=image_kit.EPOCH,
-    )
+    image = image_kit.image_above(base, tiny.image.layers, env={"MINE": "x"}, cmd=("hello",), entrypoint=())
     return write_sif(image, tmp_path / "layered.sif", Workspace(tiny.settings, store), layout="layered")
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
+import math
 import stat
 import struct
 import tarfile
@@ -22,9 +24,8 @@ from typing import Any
 import pytest
 
 from builder.build.bases.pack import pack_tar
-from builder.build.image.config import make_image
 from builder.core.errors import BuilderError
-from builder.core.model import Fetched, Image, Layer, LayerOptions, Lock
+from builder.core.model import Fetched, Image, Layer, LayerOptions
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
@@ -35,7 +36,7 @@ from builder.formats.layers.wheel import wheel_entries, wheel_index
 from builder.formats.oci.layout import write_layout
 from tests.support import condapackage, wheels
 from tests.support.condapackage import Member, hardlink, symlink
-from tests.support.image_kit import EPOCH, base, recipe, settings, tar_bytes
+from tests.support.image_kit import base, image_above, settings, tar_bytes
 from tests.support.images import unpack
 from tests.support.packagefiles import files_of
 from tests.support.rootfs import make_rootfs_tar
@@ -168,6 +169,11 @@ def wheel_of(
     return make
 
 
+def _with_script(lines: bytes) -> Callable[[Path, str], Path]:
+    """A wheel with these lines for its programs."""
+    return wheel_of(info={"entry_points.txt": b"[console_scripts]\n" + lines})
+
+
 def _filled(m: Raw, name: str) -> Raw:
     """The member with the package's name in place of ``@``."""
     values = {key: getattr(m, key) for key in Raw.__dataclass_fields__}
@@ -246,24 +252,10 @@ WHEELS = (
         wheel_of(info={"RECORD": b'../../x,sha256=a,1\n/etc/passwd,,\n"a\nb",,\na,b,c,d\n,,\n'}),
     ),
     Hostile("wheel-bytes", wheel_of(info={"WHEEL": b"Wheel-Version: \xff\n"}), "is not supported"),
-    Hostile(
-        "entry-slash", wheel_of(info={"entry_points.txt": b"[console_scripts]\n../x = a:b\n"}), "has a slash"
-    ),
-    Hostile(
-        "entry-control",
-        wheel_of(info={"entry_points.txt": b"[console_scripts]\na\x1b[2Jb = a:b\n"}),
-        "has a control character",
-    ),
-    Hostile(
-        "entry-code",
-        wheel_of(info={"entry_points.txt": b"[console_scripts]\na = os;x:b\n"}),
-        "entry_points.txt cannot be read",
-    ),
-    Hostile(
-        "entry-lines",
-        wheel_of(info={"entry_points.txt": b"[console_scripts]\na = b:c\n  d\n"}),
-        "entry_points.txt cannot be read",
-    ),
+    Hostile("entry-slash", _with_script(b"../x = a:b\n"), "has a slash"),
+    Hostile("entry-control", _with_script(b"a\x1b[2Jb = a:b\n"), "has a control character"),
+    Hostile("entry-code", _with_script(b"a = os;x:b\n"), "entry_points.txt cannot be read"),
+    Hostile("entry-lines", _with_script(b"a = b:c\n  d\n"), "entry_points.txt cannot be read"),
     Hostile(
         "entry-large",
         wheel_of(info={"entry_points.txt": b"[x]\n" + b"#" * (1 << 20)}),
@@ -308,6 +300,13 @@ def _with_pax(name: str = "b", kind: bytes = tarfile.REGTYPE, **records: str) ->
     pax = {key.replace("_", "."): value for key, value in records.items()}
     b = _info(name, type=kind, linkname="a", pax_headers=pax)
     return conda_of_tar(_tar((_info("a"), b""), (b, b"")))
+
+
+def _listing(path: str, *members: Member, **values: Any) -> Callable[[Path, str], Path]:
+    """A ``.conda`` whose paths.json has these values for one path."""
+    return conda_of(
+        *members, info={"paths.json": json.dumps({"paths": [{"_path": path, **values}]}).encode()}
+    )
 
 
 def _extended_header(flag: bytes, size: int) -> bytes:
@@ -357,34 +356,11 @@ CONDAS = (
     Hostile("index-deep", conda_of(info={"index.json": b"[" * 200_000}), "cannot be read"),
     Hostile("index-large", conda_of(info={"index.json": b" " * (1 << 21)}), "at most 1048576 are allowed"),
     Hostile("paths-type", conda_of(info={"paths.json": b'{"paths": [7]}'}), "has no name"),
-    Hostile(
-        "paths-size",
-        conda_of(info={"paths.json": b'{"paths": [{"_path": "a", "size_in_bytes": Infinity}]}'}),
-        "has the size inf",
-    ),
-    Hostile(
-        "paths-negative",
-        conda_of(info={"paths.json": b'{"paths": [{"_path": "a", "size_in_bytes": -1}]}'}),
-        "has the size -1",
-    ),
-    Hostile(
-        "paths-sha",
-        conda_of(info={"paths.json": b'{"paths": [{"_path": "a", "sha256": "zz"}]}'}),
-        "has the sha256 'zz'",
-    ),
-    Hostile(
-        "paths-placeholder",
-        conda_of(info={"paths.json": b'{"paths": [{"_path": "a", "prefix_placeholder": [1]}]}'}),
-        "prefix placeholder",
-    ),
-    Hostile(
-        "wrong-sha",
-        conda_of(
-            Member("lib/a", b"evil"),
-            info={"paths.json": b'{"paths": [{"_path": "lib/a", "sha256": "%s"}]}' % (b"0" * 64)},
-        ),
-        "lib/a.*sha256",
-    ),
+    Hostile("paths-size", _listing("a", size_in_bytes=math.inf), "has the size inf"),
+    Hostile("paths-negative", _listing("a", size_in_bytes=-1), "has the size -1"),
+    Hostile("paths-sha", _listing("a", sha256="zz"), "has the sha256 'zz'"),
+    Hostile("paths-placeholder", _listing("a", prefix_placeholder=[1]), "prefix placeholder"),
+    Hostile("wrong-sha", _listing("lib/a", Member("lib/a", b"evil"), sha256="0" * 64), "lib/a.*sha256"),
 )
 
 
@@ -407,11 +383,7 @@ def hostile_image(folder: Path) -> tuple[Image, Settings, Store]:
             layer_of(package, folder / "refused", store)
     built = build_layers(files_of(accepted, given), LayerOptions(), Workspace(given, store), budget=100)
     bottom = pack_tar([make_rootfs_tar(folder).read_bytes()], store, 2, "bottom")
-    lock = Lock((), ("linux-64",))
-    target = recipe(cmd=["sh", "-c", "ls /opt/conda"])
-    image = make_image(
-        base(bottom), built.layers, recipe=target, lock=lock, env={}, annotations={}, epoch=EPOCH
-    )
+    image = image_above(base(bottom), built.layers, cmd=["sh", "-c", "ls /opt/conda"])
     return image, given, store
 
 

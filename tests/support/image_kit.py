@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,15 +79,14 @@ def recipe(folder: Path = Path(), **more: Any) -> Recipe:
     return Recipe.model_validate({**values, "root": folder, **more})
 
 
+def image_above(below: BaseImage, layers: Sequence[Layer], **more: Any) -> Image:
+    """An image of layers above a base image. ``more`` are values of the recipe."""
+    made = recipe(**more)
+    lock = Lock((), (made.platform,))
+    return make_image(below, layers, recipe=made, lock=lock, env={}, annotations={}, epoch=EPOCH)
+
+
 def image(store: Store, *layers: Layer, **more: Any) -> Image:
     """An image of one base layer and these layers. ``more`` are values of the recipe."""
     bottom = layer(store, member("etc/"), member("etc/base", b"base\n"), title="bottom")
-    return make_image(
-        base(bottom),
-        layers,
-        recipe=recipe(**more),
-        lock=Lock((), ("linux-64",)),
-        env={},
-        annotations={},
-        epoch=EPOCH,
-    )
+    return image_above(base(bottom), layers, **more)

@@ -6,10 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from builder.build.bases.image import BaseImage
 from builder.build.bases.resolve import open_base, resolve_base
-from builder.build.image.config import make_image
-from builder.core.model import Compression, Image, Layer, Lock, SifImage
+from builder.core.model import Compression, Image, Layer, SifImage
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.store.records import read_record
@@ -89,7 +87,7 @@ class Place:
         base = kit.base(
             layer(self.store, *bottom, title="bottom"), env=["PATH=/usr/bin:/bin", "LANG=C.UTF-8"]
         )
-        return make_above(base, layers, **recipe)
+        return kit.image_above(base, layers, **recipe)
 
     def package(self, title: str, name: str, text: bytes = b"1", size: int = 0) -> Layer:
         """A layer with a package of two files: one is ``text`` and ``size`` incompressible bytes."""
@@ -106,13 +104,6 @@ class Place:
         return {path.name: read_record(path) for path in self.store.folders.layers.glob("sif-*.json")}
 
 
-def make_above(below: BaseImage, layers: list[Layer], **recipe: object) -> Image:
-    """An image of layers above a base image; ``recipe`` goes into the recipe."""
-    lock = Lock((), ("linux-64",))
-    made = kit.recipe(**recipe)
-    return make_image(below, layers, recipe=made, lock=lock, env={}, annotations={}, epoch=kit.EPOCH)
-
-
 def partition_names(sif: SifImage) -> list[str]:
     """The names of a SIF's partitions, from the bottom up."""
     return [partition.name for partition in read_sif(sif.path).partitions]
@@ -126,7 +117,7 @@ def make_above_sif(place: Place, base: SifImage, **recipe: object) -> Image:
     assert opened.sif is not None
     assert (opened.sif.digest, opened.layers) == (base.digest, ())
     whole = place.image(place.package("pip torch 2.0", "torch"))
-    return make_above(opened, list(whole.layers[1:]), base=f"sif:{base.path}", **recipe)
+    return kit.image_above(opened, whole.layers[1:], base=f"sif:{base.path}", **recipe)
 
 
 def without_descriptors(sif: bytes) -> bytes:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from builder.build.image.config import make_image
-from builder.core.model import Image, Lock
+from builder.core.model import Image
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.formats.oci.layout import write_layout
@@ -19,7 +18,7 @@ from builder.lock.config.recipe import Recipe
 from builder.lock.environment import read_environment
 from builder.lock.spec import Spec
 from tests.support.channel import index_channel, make_package
-from tests.support.image_kit import EPOCH, base, layer, member, recipe
+from tests.support.image_kit import base, image_above, layer, member
 from tests.support.wheels import make_wheel
 
 PYTORCH = "https://download.pytorch.org"
@@ -132,7 +131,4 @@ def stand_in_base(store: Store, platform: str) -> Image:
     below = base(layer(store, member("etc/"), member("etc/base", b"base\n"), title="bottom"))
     architecture = {"linux-64": "amd64", "linux-aarch64": "arm64"}[platform]
     below = replace(below, config={**below.config, "architecture": architecture})
-    lock = Lock((), (platform,))
-    return make_image(
-        below, (), recipe=recipe(platform=platform), lock=lock, env={}, annotations={}, epoch=EPOCH
-    )
+    return image_above(below, (), platform=platform)

@@ -28,7 +28,7 @@ from tests.support import image_kit as kit
 from tests.support.compare import compare_trees, image_tree
 from tests.support.disk import flip
 from tests.support.layers import random_layers
-from tests.support.sif_place import Place, make_above, make_above_sif, partition_names
+from tests.support.sif_place import Place, make_above_sif, partition_names
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_changed_package(place: Place, large: int) -> None:
     # numpy 2.0: its layer has the same stable name.
     image = place.image(torch)
     layers = [*image.layers[1:2], place.package("pip numpy 2.0", "numpy", b"2"), *image.layers[3:]]
-    bumped = make_above(kit.base(image.layers[0], env=["PATH=/usr/bin:/bin", "LANG=C.UTF-8"]), layers)
+    bumped = kit.image_above(kit.base(image.layers[0], env=["PATH=/usr/bin:/bin", "LANG=C.UTF-8"]), layers)
     sif = place.sif(bumped, "c.sif", "layered")
     third = place.partition_records()
     assert sorted(third[name]["name"] for name in third.keys() - second.keys()) == ["packages-own-2", "top"]
@@ -192,7 +192,7 @@ def test_overlays_hide(place: Place) -> None:
     hidden = 0
     for seed in range(60):
         layers = random_layers(random.Random(seed), place.store)
-        image = make_above(kit.base(layers[0]), [replace(x, title="anything") for x in layers[1:]])
+        image = kit.image_above(kit.base(layers[0]), [replace(x, title="anything") for x in layers[1:]])
         sif = place.sif(image, f"{seed}.sif", "layered")
         assert partition_names(sif) == ["base", "top"]
         assert compare_trees(image_tree(image, place.store), image_tree(sif, place.store)) == [], (
