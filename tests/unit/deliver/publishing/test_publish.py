@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,7 @@ import pytest
 
 from builder.build.engines.base import BuildResult
 from builder.core.errors import LockError, RegistryError, SmokeError, TagExistsError
-from builder.core.model import Image, Lock, LockedBase, LockedPackage
-from builder.core.progress import NullReporter
-from builder.core.settings import Settings
-from builder.core.store.blobs import Store
-from builder.core.workspace import Workspace
+from builder.core.model import Image
 from builder.deliver.project import Project
 from builder.deliver.publishing.publish import (
     Published,
@@ -27,56 +23,31 @@ from builder.deliver.publishing.release import PROVENANCE, RELEASE, SBOM, SMOKE_
 from builder.deliver.publishing.smoke_record import SmokeRecord
 from builder.deliver.smoke.run import SmokeReport
 from builder.formats.oci.digest import sha256
-from builder.lock.config.recipe import Recipe
 from tests.support.fakeregistry import FakeRegistry, Reply, Request
-from tests.support.images import make_layer, make_test_image, record_contents
+from tests.support.images import make_test_image
+from tests.support.releases import forget_settings
+from tests.support.reporters import Warnings
+from tests.unit.deliver.publishing.conftest import LOCK, PYTHON, built
 
-PYTHON = LockedPackage(
-    "python", "3.11.9", "conda", "linux-64", "https://c.example/f/linux-64/python-3.11.9-0.conda", "a" * 64
-)
-LOCK = Lock((PYTHON,), ("linux-64",), digest="sha256:" + "d" * 64)
 TAGS = ("26.11", "latest")
-REGISTRY_VARIABLES = ("REGISTRY_USER", "REGISTRY_PASSWORD", "REGISTRY_HOST")
-
-
-class Listening(NullReporter):
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeRegistry]:
-    for name in (*REGISTRY_VARIABLES, "REGISTRY_AUTH_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with FakeRegistry() as fake:
-        fake.lists_referrers = True
-        yield fake
+def fake(fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeRegistry:
+    """A registry that lists attachments, and no credentials of whoever runs the tests."""
+    forget_settings(monkeypatch, tmp_path)
+    fake.lists_referrers = True
+    return fake
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
-    record_contents(Store(settings.cache))
-    (tmp_path / "recipes").mkdir()
-    return Project(tmp_path, Workspace(settings, Store(settings.cache), Listening()))
+def project(project: Project) -> Project:
+    return replace(project, work=replace(project.work, reporter=Warnings()))
 
 
 @pytest.fixture
 def result(tmp_path: Path) -> BuildResult:
-    values = {
-        "name": "t",
-        "base": "oci:b",
-        "environment": "e.yml",
-        "smoke": "torch",
-        "source": tmp_path / "recipes/t.yaml",
-        "root": tmp_path,
-    }
-    image = make_test_image([make_layer(tmp_path / "layers", "one")])
-    return BuildResult(Recipe.model_validate(values), LOCK, LockedBase("oci:b", "sha256:" + "e" * 64), image)
+    return built(tmp_path, smoke="torch")
 
 
 def report(digest: str, verdict: str = "pass", started: str = "2026-11-21T08:00:00Z") -> dict[str, Any]:
@@ -215,7 +186,7 @@ def test_images_only(project: Project, result: BuildResult, fake: FakeRegistry) 
     SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns")
     done = send(project, result, fake)
     assert done.attached == {} and done.tags == TAGS and "latest" in fake.manifests["a/b"]
-    (warning,) = project.work.reporter.warnings  # type: ignore[attr-defined]
+    (warning,) = project.work.reporter.messages  # type: ignore[attr-defined]
     assert "unknown artifact" in warning and "accepts images only" in warning
 
 

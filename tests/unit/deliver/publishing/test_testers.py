@@ -28,6 +28,7 @@ from builder.lock.config.recipe import Recipe
 from tests.support.fake_slurm import put_fake_slurm, ran
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.images import make_layer, make_test_image
+from tests.support.releases import forget_settings
 from tests.support.reports import a100, cpu
 from tests.unit.deliver.publishing.conftest import IMAGE_LOCK, LOCK, PYTHON, SITE, built
 
@@ -154,37 +155,34 @@ def test_ab(
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder with the state of a fake Slurm."""
     monkeypatch.setattr("builder.deliver.site.scheduler.POLL_S", 0.0)
-    for name in ("REGISTRY_USER", "REGISTRY_PASSWORD", "REGISTRY_HOST", "REGISTRY_AUTH_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    forget_settings(monkeypatch, tmp_path)
     return put_fake_slurm(tmp_path, monkeypatch)
 
 
-def test_in_a_job(project: Project, tmp_path: Path, job: Path) -> None:
+def test_in_a_job(project: Project, tmp_path: Path, job: Path, fake: FakeRegistry) -> None:
     """The image is pushed without tags, a job tests it by its digest, and then the tags move."""
     result = built(tmp_path, site=SITE, smoke="torch")
-    with FakeRegistry() as fake:
-        fake.lists_referrers = True
-        to = f"{fake.host}/a/b"
-        slurm = SlurmOptions(nodes=2, account="me", time="0:09:00")
-        ran(job, "", IMAGE_LOCK)
-        (job / "report").write_text(json.dumps(cpu(verdict="fail", probes=[("torch.import", "fail")])))
-        with pytest.raises(SmokeError, match="no tag was moved") as e:
-            send(project, result, to, job=slurm)
-        assert f"the image is at {to}@{result.digest}, without a tag" in e.value.hint
-        assert list(fake.manifests["a/b"]) == [result.digest], "pushed, and without a tag"
-        script = (job / "script").read_text()
-        assert f"{to}@{result.digest}" in script and "--nodes=2" in script and "--account=me" in script
+    fake.lists_referrers = True
+    to = f"{fake.host}/a/b"
+    slurm = SlurmOptions(nodes=2, account="me", time="0:09:00")
+    ran(job, "", IMAGE_LOCK)
+    (job / "report").write_text(json.dumps(cpu(verdict="fail", probes=[("torch.import", "fail")])))
+    with pytest.raises(SmokeError, match="no tag was moved") as e:
+        send(project, result, to, job=slurm)
+    assert f"the image is at {to}@{result.digest}, without a tag" in e.value.hint
+    assert list(fake.manifests["a/b"]) == [result.digest], "pushed, and without a tag"
+    script = (job / "script").read_text()
+    assert f"{to}@{result.digest}" in script and "--nodes=2" in script and "--account=me" in script
 
-        (job / "states").write_text("RUNNING COMPLETED")
-        (job / "report").write_text(json.dumps(cpu()))
-        ran(job, "", IMAGE_LOCK)
-        done = send(project, result, to, job=slurm)
-        assert done.smoke in ("pass", "warn") and SMOKE_REPORT in done.attached
-        assert {"26.11", "latest"} < set(fake.manifests["a/b"])
-        again = send(project, result, to, job=slurm)
-        calls = [json.loads(line)[0] for line in (job / "calls").read_text().splitlines()]
-        assert again.smoke == done.smoke and calls.count("sbatch") == 2, "on record now"
+    (job / "states").write_text("RUNNING COMPLETED")
+    (job / "report").write_text(json.dumps(cpu()))
+    ran(job, "", IMAGE_LOCK)
+    done = send(project, result, to, job=slurm)
+    assert done.smoke in ("pass", "warn") and SMOKE_REPORT in done.attached
+    assert {"26.11", "latest"} < set(fake.manifests["a/b"])
+    again = send(project, result, to, job=slurm)
+    calls = [json.loads(line)[0] for line in (job / "calls").read_text().splitlines()]
+    assert again.smoke == done.smoke and calls.count("sbatch") == 2, "on record now"
 
 
 def test_podman_hpc(project: Project, tmp_path: Path, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
