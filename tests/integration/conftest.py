@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,20 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from builder.build.run.base import Runner
+from builder.build.run.select import runners
 from builder.core.errors import BuilderError
 from builder.core.store.records import read_record
+from builder.core.workspace import Workspace
 from tests.support.debian_channel import CHANNEL_FOLDER, channel_mirrors
 from tests.support.debs import NotInstalled
 from tests.support.install import base_folder
 from tests.support.install_registries import install_crane
 from tests.support.package_folders import package_folder
-from tests.support.parts import clean_environment, part_folder, part_missing, start, stop, wait_for
+from tests.support.parts import Registry, clean_environment, part_folder, part_missing, start, stop, wait_for
 from tests.support.ports import free_ports
 from tests.support.programs import run_program
+from tests.support.releases import Team, forget_settings
 
 CLONE = Path(__file__).parents[2]
 
@@ -201,12 +205,28 @@ def runner_environment(runner: str, request: pytest.FixtureRequest) -> dict[str,
     """The variables by which builder finds a runner's engine, which the tests start or unpack."""
     if runner == "docker":
         return {"DOCKER_HOST": request.getfixturevalue("docker_engine").host}
-    if runner == "podman":
-        return dict(request.getfixturevalue("podman").env)
-    if runner == "apptainer":
-        part = request.getfixturevalue("apptainer")
-        return {**part.env, "PATH": f"{part.path.parent}:{part.env.get('PATH', os.environ['PATH'])}"}
+    if runner in ("podman", "apptainer"):
+        return dict(request.getfixturevalue(runner).env)
     return {}
+
+
+@pytest.fixture
+def use_runner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """``use_runner(name)`` sets the variables of :func:`runner_environment`."""
+
+    def use(runner: str) -> None:
+        for name, value in runner_environment(runner, request).items():
+            monkeypatch.setenv(name, value)
+
+    return use
+
+
+def working_runner(name: str, work: Workspace) -> Runner:
+    """Return a runner by its name; skip the test if it does not work here."""
+    runner = next(runner for runner in runners(work) if runner.name == name)
+    if reason := runner.available():
+        part_missing(reason)
+    return runner
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +243,18 @@ def crane() -> Iterator[str]:
         wait_for(lambda: _answers(host), process, folder / "log", "crane registry serve")
         yield host
         stop(process)
+
+
+@pytest.fixture
+def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The test sees no credentials and folders of whoever runs it."""
+    forget_settings(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def team(own_settings: None, registry: Registry, tmp_path: Path) -> Team:
+    """A team whose image is at docker-registry."""
+    return Team(tmp_path / "team", registry.host, f"attack/{tmp_path.name.replace('_', '-').strip('-')}")
 
 
 @pytest.fixture(params=["distribution", "crane"])

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,10 @@ import pytest
 from builder.build.run.base import Mount, RunOptions
 from builder.build.run.select import find_runner
 from builder.core.settings import Settings
-from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.net.pipconfig import pip_configuration
-from builder.formats.oci.layout import read_layout
-from tests.integration.conftest import CLONE, Builder, keep_base, runner_environment
+from builder.formats.oci.layout import list_tags, read_layout
+from tests.integration.conftest import CLONE, Builder, keep_base
 from tests.support.ranks import RANKS
 from tests.support.schema import check_report as check_schema
 from tests.support.smoke import Modified, Result, unpacked
@@ -44,8 +44,7 @@ def published(publication: dict[str, Any]) -> str:
 
 def digest(cpu: Builder) -> str:
     """The digest of the image in ``dist/``."""
-    index = json.loads((cpu.root / "dist" / "index.json").read_text())
-    return str(index["manifests"][0]["digest"])
+    return list_tags(cpu.root / "dist")["cpu"]
 
 
 def check_report(report: dict[str, Any]) -> None:
@@ -81,22 +80,17 @@ def test_smoke_by_userns(publication: dict[str, Any], cpu: Builder) -> None:
 
 
 @pytest.mark.parametrize("runner", ["podman", "docker", "apptainer"])
-def test_smoke_by_engine(
-    runner: str, cpu: Builder, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_smoke_by_engine(runner: str, cpu: Builder, use_runner: Callable[[str], None]) -> None:
     """The smoke test passes under each engine, and two ranks meet; their work needs no torch."""
-    env = runner_environment(runner, request)
-    done = cpu.json("smoke", "cpu", "--runner", runner, env=env)
+    use_runner(runner)
+    done = cpu.json("smoke", "cpu", "--runner", runner)
     assert done["verdict"] in ("pass", "warn") and done["runner"] == runner
     check_report(done["report"])
 
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-    settings = Settings.from_environment(cache=cpu.cache)
     mounts = [Mount(unpacked(), "/smoke"), Mount(CLONE, str(CLONE))]
     options = RunOptions({"MEETING": "/tmp"}, mounts, entrypoint=[], timeout_s=300)
     words = Modified(RANKS).command("--ranks", "2", python="/opt/conda/bin/python", file="/smoke")
-    found = find_runner(Workspace(settings, Store(settings.cache)), runner)
+    found = find_runner(Workspace.of(Settings.from_environment(cache=cpu.cache)), runner)
     ran = found.run(read_layout(cpu.root / "dist", "cpu"), words, options)
     result = Result(subprocess.CompletedProcess(words, ran.returncode, ran.stdout, ran.stderr))
     assert result.verdict == "pass" and result.report["launch"]["ranks"] == 2, result.table

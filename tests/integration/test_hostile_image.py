@@ -10,7 +10,7 @@ import os
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,13 @@ from typing import Any
 import pytest
 
 from builder.build.run import userns
-from builder.build.run.base import Mount, RunOptions
+from builder.build.run.base import Mount, Runner, RunOptions
 from builder.build.run.identity import STRANGER
-from builder.build.run.select import runners
-from builder.build.run.userns import UsernsRunner
 from builder.core.errors import RunnerError
 from builder.core.model import OCI_LAYER_GZIP, Descriptor, Image, Layer
 from builder.core.settings import Settings
-from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from tests.integration.conftest import working_runner
 from tests.support import attacks, parts
 from tests.support.images import digest_of, make_test_image
 
@@ -74,20 +72,21 @@ def command(secret: Path) -> list[str]:
     return ["/python/bin/python3", "-B", "/attacks/attacks.py", str(secret)]
 
 
+def runner_in(folder: Path, name: str = "userns") -> Runner:
+    """A runner with its cache in a folder."""
+    return working_runner(name, Workspace.of(Settings.from_environment(cache=folder / "cache")))
+
+
 def attack(name: str, folder: Path, *, keep_root: bool = False) -> dict[str, Any]:
     """Lets an image of one file try everything; returns the program's report."""
-    settings = Settings.from_environment(cache=folder / "cache")
-    store = Store(settings.cache)
-    runner = next(r for r in runners(Workspace(settings, store)) if r.name == name)
-    if reason := runner.available():
-        parts.part_missing(reason)
+    runner = runner_in(folder, name)
     (secret := folder / "secret").write_text("the host's")
     before = values()
     options = RunOptions(ENVIRONMENT, python_of_host(), entrypoint=[], timeout_s=200, keep_root=keep_root)
     done = runner.run(hostile_image(folder), command(secret), options)
     assert done.returncode == 0, done.stderr
     assert values() == before
-    (file,) = (settings.cache / "rootfs").glob("*/etc/shared")
+    (file,) = (folder / "cache/rootfs").glob("*/etc/shared")
     info = file.stat()
     assert (info.st_mode & 0o777, info.st_mtime, info.st_nlink) == (0o644, 0, 2), "a link to the layer's"
     assert file.read_bytes() == SHARED and os.listxattr(file) == []
@@ -157,12 +156,11 @@ def test_userns_as_ordinary_user(ordinary_user: parts.OrdinaryUser) -> None:
 @pytest.mark.apptainer
 @pytest.mark.root
 def test_apptainer_as_root(
-    apptainer: parts.Apptainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    apptainer: parts.Apptainer, tmp_path: Path, use_runner: Callable[[str], None]
 ) -> None:
     """Root's container has no more rights than an ordinary user; apptainer itself filters no system calls."""
     parts.need_root()
-    for name, value in {**apptainer.env, "PATH": f"{apptainer.path.parent}:{os.environ['PATH']}"}.items():
-        monkeypatch.setenv(name, value)
+    use_runner("apptainer")
     report = attack("apptainer", tmp_path)
     dangerous = ("write", "open", "mount", "remount", "umount", "mknod", "chmod", "a file of")
     assert [name for name in worked(report) if name.startswith(dangerous)] == []
@@ -207,10 +205,7 @@ def test_what_programs_need(keep_root: bool, tmp_path: Path, monkeypatch: pytest
     as_stranger = os.geteuid() == 0 and not keep_root
     usable = device.stat().st_mode & 0o006 == 0o006 if as_stranger else os.access(device, os.R_OK | os.W_OK)
     monkeypatch.setattr(userns, "gpu_devices", lambda vendor: [device.parent])
-    settings = Settings.from_environment(cache=tmp_path / "cache")
-    runner = UsernsRunner(Workspace(settings, Store(settings.cache)))
-    if reason := runner.available():
-        parts.part_missing(reason)
+    runner = runner_in(tmp_path)
     options = RunOptions(ENVIRONMENT, python_of_host(), entrypoint=[], gpu="amd", keep_root=keep_root)
     words = ["/python/bin/python3", "-c", HONEST, str(device.parent), str(device)]
     done = runner.run(hostile_image(tmp_path), words, options)
@@ -223,10 +218,7 @@ def test_what_programs_need(keep_root: bool, tmp_path: Path, monkeypatch: pytest
 
 def test_links_to_host(tmp_path: Path) -> None:
     """No link of an image leads to the host: not by "..", and not by a file that the runner has open."""
-    settings = Settings.from_environment(cache=tmp_path / "cache")
-    runner = UsernsRunner(Workspace(settings, Store(settings.cache)))
-    if reason := runner.available():
-        parts.part_missing(reason)
+    runner = runner_in(tmp_path)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as target:  # a new /tmp hides the host's
         hosts = Path(target, "hosts")
         hosts.write_text("the host's")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from builder.build.run.base import RunOptions
-from builder.build.run.select import runners
 from builder.core.model import Image
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from tests.integration.conftest import working_runner
 from tests.support import parts
 from tests.support.hostile import OUTSIDE, build_and_unpack, hostile_image, package_layers
 
@@ -90,22 +89,11 @@ def test_run(
     name: str,
     image: tuple[Image, Settings, Store],
     sentinel: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
+    use_runner: Callable[[str], None],
 ) -> None:
     """Each runner runs the image. Its program finds nothing of the host where the packages point."""
-    if name == "docker":
-        monkeypatch.setenv("DOCKER_HOST", request.getfixturevalue("docker_engine").host)
-    elif name != "userns":
-        part = request.getfixturevalue(name)
-        for key, value in part.env.items():
-            monkeypatch.setenv(key, value)
-        if name == "apptainer":
-            monkeypatch.setenv("PATH", f"{part.path.parent}:{os.environ['PATH']}")
+    use_runner(name)
     made, given, store = image
-    runner = next(r for r in runners(Workspace(given, store)) if r.name == name)
-    if reason := runner.available():
-        parts.part_missing(reason)
     options = RunOptions(entrypoint=["/bin/sh"], timeout_s=120)
-    done = runner.run(made, ["-c", TOUCH], options)
+    done = working_runner(name, Workspace(given, store)).run(made, ["-c", TOUCH], options)
     assert "done" in done.stdout and "untouched" not in done.stdout, done.stderr

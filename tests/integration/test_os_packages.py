@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,8 @@ from builder.core.model import OCI_MANIFEST, Descriptor, Image, SifImage, canoni
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.formats.oci.layout import read_layout, write_layout
+from builder.formats.oci.layout import list_tags, read_layout, write_layout
 from builder.lock.file import read_lock
-from tests.integration.conftest import runner_environment
 from tests.support import parts
 from tests.support.machine import Machine
 from tests.support.project import TinyProject, edit, tiny_channel, tiny_project
@@ -74,8 +74,7 @@ def machine(channel: Path, base_cache: Path, module_folder: Path) -> Machine:
 
 
 def digest(machine: Machine) -> str:
-    index = json.loads((machine.project.root / "dist/index.json").read_text())
-    return str(index["manifests"][0]["digest"])
+    return list_tags(machine.project.root / "dist")["tiny"]
 
 
 def test_lock(machine: Machine) -> None:
@@ -91,20 +90,16 @@ def test_lock(machine: Machine) -> None:
 
 def output(machine: Machine, image: Image | SifImage, runner: str, script: str) -> str:
     """What a script prints in an image."""
-    settings = Settings.from_environment(cache=machine.project.cache)
-    found = find_runner(Workspace(settings, Store(settings.cache)), runner)
+    found = find_runner(Workspace.of(Settings.from_environment(cache=machine.project.cache)), runner)
     done = found.run(image, ["/bin/sh", "-c", script], RunOptions(entrypoint=(), timeout_s=300))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 @pytest.mark.parametrize("runner", ["userns", "docker", "podman", "apptainer"])
-def test_runs(
-    runner: str, machine: Machine, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs(runner: str, machine: Machine, use_runner: Callable[[str], None]) -> None:
     """The packages and the step's files are there under each runner, as the user of the tests."""
-    for name, value in runner_environment(runner, request).items():
-        monkeypatch.setenv(name, value)
+    use_runner(runner)
     image = read_layout(machine.project.root / "dist", "tiny", "amd64")
     assert output(machine, image, runner, SCRIPT).splitlines() == PRINTED
 

@@ -13,7 +13,6 @@ import pytest
 
 from builder.core.errors import RegistryError
 from builder.core.model import Image
-from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.deliver.publishing.destination import open_destination
@@ -21,8 +20,10 @@ from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.credentials import ANONYMOUS, Credentials
 from builder.formats.registry.pull import pull_image
 from builder.formats.registry.referrers import Artifact, AttachedFile, attach, referrers
+from tests.support.image_kit import settings
 from tests.support.images import make_layer, make_test_image, push_tagged
 from tests.support.parts import Registry, RegistryFactory, skopeo
+from tests.support.releases import forget_settings
 
 pytestmark = pytest.mark.registry
 
@@ -45,29 +46,21 @@ def repo(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def no_credentials_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in (
-        "REGISTRY_USER",
-        "REGISTRY_PASSWORD",
-        "REGISTRY_AUTH_FILE",
-        "XDG_RUNTIME_DIR",
-        "XDG_CONFIG_HOME",
-        "DOCKER_CONFIG",
-    ):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    forget_settings(monkeypatch, tmp_path / "home")
 
 
-def settings(folder: Path) -> Settings:
-    return Settings(cache=folder / "cache", tmpdir=folder / "cache/tmp", jobs=2)
+def publish(image: Image, to: str, tag: str, cache: Path) -> str:
+    """Sends an image to a destination; returns the digest that the tag names there."""
+    there = open_destination(to, Workspace(settings(cache.parent), Store(cache)))
+    there.push(image)
+    there.move_tag(tag, image)
+    found = there.resolve(tag)
+    assert found is not None
+    return found.digest
 
 
-@pytest.mark.parametrize("kind", ["distribution", "crane"])
-def test_push_and_pull(
-    kind: str, image: Image, repo: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_push_and_pull(host: str, image: Image, repo: str, tmp_path: Path) -> None:
     """An image is pushed, pushed again without transfers, pulled, and read by skopeo; files are attached."""
-    own = kind == "distribution"
-    host = request.getfixturevalue("registry").host if own else request.getfixturevalue("crane")
     with RegistryClient(host, ANONYMOUS) as client:
         first = push_tagged(image, client, repo, ["latest", "26.11"])
         assert (first.blobs_sent, first.blobs_present, first.blobs_mounted) == (5, 0, 0)
@@ -91,11 +84,7 @@ def test_push_and_pull(
 
 def test_image_of_skopeo(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
     """An image that skopeo pushed in Docker's format is pulled."""
-    there = open_destination(
-        f"oci:{tmp_path / 'layout'}", Workspace(settings(tmp_path), Store(tmp_path / "cache"))
-    )
-    there.push(image)
-    there.move_tag("t", image)
+    publish(image, f"oci:{tmp_path / 'layout'}", "t", tmp_path / "cache")
     options = ["--dest-tls-verify=false", "--format", "v2s2"]
     source, target = f"oci:{tmp_path / 'layout'}:t", f"docker://{registry.host}/{repo}:t"
     skopeo(tmp_path, "copy", *options, source, target)
@@ -123,12 +112,7 @@ def test_base_not_downloaded(
         report = push_tagged(child, other, "x/child", ["1"])
         assert (report.blobs_mounted, report.blobs_sent) == (0, 6)
         assert pull_image(other, "x/child", "1", "amd64", Store(tmp_path / "c2")).digest == child.digest
-    there = open_destination(
-        f"oci:{tmp_path / 'layout'}", Workspace(settings(tmp_path), Store(tmp_path / "c3"))
-    )
-    there.push(child)
-    there.move_tag("1", child)
-    assert there.resolve("1").digest == child.digest  # type: ignore[union-attr]
+    assert publish(child, f"oci:{tmp_path / 'layout'}", "1", tmp_path / "c3") == child.digest
     assert (tmp_path / "layout/blobs/sha256" / base[0].descriptor.digest[7:]).stat().st_size == base[
         0
     ].descriptor.size
@@ -141,10 +125,7 @@ def test_basic_authentication(
     registry = make_registry(htpasswd={ROBOT: PASSWORD})
     monkeypatch.setenv("REGISTRY_USER", ROBOT)
     monkeypatch.setenv("REGISTRY_PASSWORD", PASSWORD)
-    there = open_destination(f"{registry.host}/a/b", Workspace(settings(tmp_path), Store(tmp_path / "cache")))
-    there.push(image)
-    there.move_tag("latest", image)
-    assert there.resolve("latest").digest == image.digest  # type: ignore[union-attr]
+    assert publish(image, f"{registry.host}/a/b", "latest", tmp_path / "cache") == image.digest
     with RegistryClient(registry.host) as client, pytest.raises(RegistryError, match="401") as caught:
         client.manifests.head("a/b", "latest")
     assert f"no credentials for {registry.host} were found" in caught.value.hint, (

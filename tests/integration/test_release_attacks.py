@@ -13,21 +13,10 @@ from builder.cli import cli, run
 from builder.core.model import OCI_INDEX
 from builder.deliver.publishing.release import RELEASE, SBOM, SMOKE_REPORT
 from builder.deliver.publishing.signatures import signature_tag
-from tests.support import parts
 from tests.support.project import edit
-from tests.support.releases import Team, builder, forget_settings, released, report
+from tests.support.releases import Team, builder, released, report
 
 pytestmark = pytest.mark.registry
-
-
-@pytest.fixture(autouse=True)
-def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    forget_settings(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def team(registry: parts.Registry, tmp_path: Path) -> Team:
-    return Team(tmp_path / "team", registry.host, f"attack/{tmp_path.name.replace('_', '-').strip('-')}")
 
 
 #: How users name an image for each runtime.

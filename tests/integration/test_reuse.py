@@ -23,16 +23,11 @@ from tests.integration.conftest import Builder, keep_base, new_project
 from tests.support import parts
 from tests.support.machine import Machine
 from tests.support.project import TinyProject, edit, tiny_channel, tiny_project, whole
-from tests.support.releases import Attacker, forget_settings
+from tests.support.releases import Attacker
 from tests.support.signkeys import make_pair
 from tests.support.wheels import make_wheel
 
-pytestmark = pytest.mark.registry
-
-
-@pytest.fixture(autouse=True)
-def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    forget_settings(monkeypatch, tmp_path)
+pytestmark = [pytest.mark.registry, pytest.mark.usefixtures("own_settings")]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from builder.build.run.select import runner_classes
-from builder.build.run.trial import try_runner
+from builder.build.run.trial import Problem, try_runner
 from tests.support.parts import Apptainer, DockerEngine, Podman
 from tests.support.podman_hpc import podman_hpc
 
@@ -37,7 +37,7 @@ if how == "killed":
 Images = Callable[[], list[str]]
 
 
-def try_named(name: str) -> object:
+def try_named(name: str) -> Problem | None:
     return try_runner(next(kind for kind in runner_classes() if kind.name == name))
 
 
@@ -55,8 +55,8 @@ def check_leftovers(name: str, images: Images, folder: Path) -> None:
 
 
 @pytest.mark.docker
-def test_docker(docker_engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOCKER_HOST", docker_engine.host)
+def test_docker(docker_engine: DockerEngine, tmp_path: Path, use_runner: Callable[[str], None]) -> None:
+    use_runner("docker")
 
     def images() -> list[str]:
         return sorted(docker_engine.docker("images", "--all", "--quiet").stdout.split())
@@ -97,7 +97,7 @@ def test_limits_of_podman(podman: Podman, tmp_path: Path, monkeypatch: pytest.Mo
     own = tmp_path / "containers.conf"
     own.write_text("\n".join(lines))
     monkeypatch.setenv("CONTAINERS_CONF", str(own))
-    problem = try_runner(next(kind for kind in runner_classes() if kind.name == "podman"))
+    problem = try_named("podman")
     if problem is None:
         pytest.skip("podman may set its own limits here")
     assert "rlimit" in problem.reason
@@ -107,8 +107,6 @@ def test_limits_of_podman(podman: Podman, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.apptainer
-def test_apptainer(apptainer: Apptainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    for key, value in apptainer.env.items():
-        monkeypatch.setenv(key, value)
-    monkeypatch.setenv("PATH", f"{apptainer.path.parent}:{os.environ['PATH']}")
+def test_apptainer(apptainer: Apptainer, use_runner: Callable[[str], None]) -> None:
+    use_runner("apptainer")
     assert try_named("apptainer") is None

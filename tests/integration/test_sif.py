@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,16 +17,16 @@ from builder.build.run.apptainer import ApptainerRunner
 from builder.build.run.base import RunOptions
 from builder.build.run.docker import DockerRunner
 from builder.build.run.podman import PodmanRunner
-from builder.build.run.userns import UsernsRunner
 from builder.core.errors import RunnerError
 from builder.core.model import Image, SifImage
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
+from builder.core.store.files import sha256_file
 from builder.core.workspace import Workspace
 from builder.formats.oci.layout import read_layout
 from builder.formats.sif.read import read_sif
 from builder.formats.sif.write import write_sif
-from tests.integration.conftest import Builder
+from tests.integration.conftest import Builder, working_runner
 from tests.support import image_kit, parts
 from tests.support.compare import compare_trees, image_tree
 from tests.support.image_kit import layer
@@ -62,11 +61,6 @@ def _write_layered(cpu: Builder, path: Path, cache: Path, jobs: int) -> None:
     image = read_layout(cpu.root / "dist", "cpu")
     settings = Settings(cache, cache / "tmp", jobs)
     write_sif(image, path, Workspace(settings, Store(cache)), layout="layered", compression="zstd")
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest()
 
 
 # target cpu -------------------------------------------------------------------------------------------------
@@ -220,7 +214,7 @@ def test_reads_sif_of_apptainer(tiny: Tiny, apptainer: parts.Apptainer, tmp_path
     for path, node in tree.items():
         real = tmp_path / "sandbox" / path
         if node.type == "file":
-            assert node.sha256 == sha256(real)
+            assert f"sha256:{node.sha256}" == sha256_file(real)
         elif node.type == "symlink":
             assert node.target == os.readlink(real)
 
@@ -280,18 +274,11 @@ def test_runtime_without_overlays(
 
 
 @pytest.mark.usefixtures("fuse")
-def test_every_runner(
-    layered: SifImage, tiny: Tiny, apptainer: parts.Apptainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_runner(layered: SifImage, tiny: Tiny, use_runner: Callable[[str], None]) -> None:
     """Runners for SIFs run it; docker and podman refuse it with a hint."""
-    for name, value in apptainer.env.items():
-        monkeypatch.setenv(name, value)
-    for runner in (
-        ApptainerRunner(Workspace(tiny.settings, tiny.store)),
-        UsernsRunner(Workspace(tiny.settings, tiny.store)),
-    ):
-        if isinstance(runner, UsernsRunner) and (reason := runner.available()):
-            parts.part_missing(reason)
+    use_runner("apptainer")
+    work = Workspace(tiny.settings, tiny.store)
+    for runner in (working_runner("apptainer", work), working_runner("userns", work)):
         assert runner.run(layered, []).stdout == "hello /opt/conda/bin/hello x\n"
         done = runner.run(
             layered,
@@ -303,10 +290,7 @@ def test_every_runner(
             runner.run(layered, ["-c", "pwd"], RunOptions(entrypoint=["sh"], workdir="/etc")).stdout
             == "/etc\n"
         )
-    for refusing in (
-        DockerRunner(Workspace(tiny.settings, tiny.store)),
-        PodmanRunner(Workspace(tiny.settings, tiny.store)),
-    ):
+    for refusing in (DockerRunner(work), PodmanRunner(work)):
         with pytest.raises(
             RunnerError, match=f"{refusing.name} does not run SIFs, and .*layered.sif is one"
         ) as e:
@@ -316,9 +300,7 @@ def test_every_runner(
 
 def test_userns_runs_sif_of_apptainer(tiny: Tiny) -> None:
     """The user-namespace runner runs a SIF that Apptainer built."""
-    runner = UsernsRunner(Workspace(tiny.settings, tiny.store))
-    if reason := runner.available():
-        parts.part_missing(reason)
+    runner = working_runner("userns", Workspace(tiny.settings, tiny.store))
     assert (
         runner.run(tiny.base, ["sh", "-c", "echo $ROCM_PATH"], RunOptions(entrypoint=[])).stdout
         == "/opt/rocm\n"

@@ -23,23 +23,12 @@ from builder.formats.oci.layout import list_tags
 from builder.formats.registry.oras import sif_artifact
 from tests.support import parts
 from tests.support.project import edit
-from tests.support.releases import Attacker, Team, builder, forget_settings, released, report
+from tests.support.releases import Attacker, Team, builder, released, report
 
-pytestmark = pytest.mark.registry
+pytestmark = [pytest.mark.registry, pytest.mark.usefixtures("own_settings")]
 
 #: Moves something in the registry; returns the image to ask for.
 Attack = Callable[[Team, Attacker, str], str]
-
-
-@pytest.fixture(autouse=True)
-def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    forget_settings(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def team(registry: parts.Registry, tmp_path: Path) -> Team:
-    """A team whose image is at docker-registry."""
-    return Team(tmp_path / "team", registry.host, f"attack/{tmp_path.name.replace('_', '-').strip('-')}")
 
 
 def refused(team: Team, ref: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -388,11 +377,10 @@ def test_moves_before_sif(team: Team, moving: Callable[[Any], None], tmp_path: P
 
 
 def test_moves_before_podman(
-    team: Team, moving: Callable[[Any], None], podman: parts.Podman, monkeypatch: pytest.MonkeyPatch
+    team: Team, moving: Callable[[Any], None], podman: parts.Podman, use_runner: Callable[[str], None]
 ) -> None:
     """podman pulls the digest that was verified; the record in dist/ names it too."""
-    for name, value in podman.env.items():
-        monkeypatch.setenv(name, value)
+    use_runner("podman")
     digest = team.publish("one").digest
     moving(team.attacker().image())
     assert builder(team, "pull", "--load", "podman") == 0
