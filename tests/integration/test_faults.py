@@ -19,16 +19,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import httpx
 import pytest
 
 from builder.deliver.publishing.smoke_record import SmokeRecord
+from builder.formats.oci.layout import read_layout
 from tests.support.channel import Server, serve
-from tests.support.parts import Registry, RegistryFactory
+from tests.support.disk import flip
+from tests.support.parts import Registry, RegistryFactory, part_missing
 from tests.support.project import TinyProject, tiny_channel, tiny_project, whole
 from tests.support.waiting import until
 
@@ -214,8 +216,6 @@ def test_interrupted_publish(
 
 
 def resolve(registry: Registry, tag: str) -> str | None:
-    import httpx
-
     accept = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
     answer = httpx.head(f"{registry.url}/v2/tests/tiny/manifests/{tag}", headers=accept, timeout=120)
     return answer.headers["docker-content-digest"] if answer.status_code == 200 else None
@@ -223,8 +223,6 @@ def resolve(registry: Registry, tag: str) -> str | None:
 
 def pulled_whole(registry: Registry, tag: str) -> None:
     """Every blob of a tag is in the registry and matches its digest."""
-    import httpx
-
     where = f"{registry.url}/v2/tests/tiny"
     manifest = httpx.get(
         f"{where}/manifests/{tag}",
@@ -236,17 +234,19 @@ def pulled_whole(registry: Registry, tag: str) -> None:
         assert f"sha256:{hashlib.sha256(data).hexdigest()}" == part["digest"] and len(data) == part["size"]
 
 
-def in_small_disk(script: str, part_missing: Any) -> subprocess.CompletedProcess[str]:
+def in_small_disk(script: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Runs a shell script in its own mount namespace, so that its mounts leave nothing on this machine."""
     enter = ["unshare", "--mount", "--propagation=private"]
     if os.geteuid() != 0:
         enter += ["--user", "--map-root-user"]
     if subprocess.run([*enter, "true"], capture_output=True).returncode:
         part_missing("no mount namespace for this user")
-    return subprocess.run([*enter, "bash", "-ec", script], capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [*enter, "bash", "-ec", script], env=env, capture_output=True, text=True, timeout=120
+    )
 
 
-def test_disk_fills_during_a_layer(faulty: Faulty, tmp_path: Path, part_missing: Any) -> None:
+def test_disk_fills_during_a_layer(faulty: Faulty, tmp_path: Path) -> None:
     """The disk has the space required in advance (half the unpacked size), but less than is needed."""
     (tmp_path / "disk").mkdir()
     mirror = f"{faulty.server.url}={faulty.channel}"
@@ -256,7 +256,7 @@ def test_disk_fills_during_a_layer(faulty: Faulty, tmp_path: Path, part_missing:
             "--cache", tmp_path / "disk" / "cache", "build", "tiny", "--to", f"oci:{tmp_path}/dist"
         )
     )
-    done = subprocess_env(
+    done = in_small_disk(
         f"""
         mount -t tmpfs -o size={(18 << 20) + archives} tmpfs {tmp_path}/disk
         export BUILDER_MIRRORS={mirror} BUILDER_TMPDIR={tmp_path}/tmp
@@ -265,9 +265,7 @@ def test_disk_fills_during_a_layer(faulty: Faulty, tmp_path: Path, part_missing:
         mount -o remount,size=80m tmpfs {tmp_path}/disk
         {build} --json
         """,
-        faulty,
-        tmp_path,
-        part_missing,
+        faulty.environment(tmp_path / "cache"),
     )
     assert done.returncode == 0, done.stderr
     code, _, rest = done.stdout.partition("\n")
@@ -279,26 +277,6 @@ def test_disk_fills_during_a_layer(faulty: Faulty, tmp_path: Path, part_missing:
     assert rest.lstrip().startswith("{"), "temporary files are gone"
     assert json.loads(rest)["digest"] == faulty.digest
     whole(tmp_path / "dist", faulty.digest)
-
-
-def subprocess_env(
-    script: str, faulty: Faulty, tmp_path: Path, part_missing: Any
-) -> subprocess.CompletedProcess[str]:
-    exports = "".join(
-        f"export {k}={shlex.quote(v)}\n"
-        for k, v in faulty.environment(tmp_path / "cache").items()
-        if k.isidentifier()
-    )
-    return in_small_disk(exports + script, part_missing)
-
-
-def flip(path: Path, at: float = 0.5) -> None:
-    """Changes one byte in place."""
-    with path.open("r+b") as f:
-        f.seek(int(path.stat().st_size * at))
-        byte = f.read(1)
-        f.seek(-1, os.SEEK_CUR)
-        f.write(bytes([byte[0] ^ 0x55]))
 
 
 def flip_all(blobs: list[Path]) -> None:
@@ -321,19 +299,12 @@ def test_corrupt_cache(
     layout = tmp_path / "dist"
     faulty.build(warm, layout)
     blobs = [p for p in (warm / "blobs" / "sha256").iterdir() if not p.suffix]
-    layers = {x["digest"].removeprefix("sha256:") for x in manifest(layout, faulty.digest)["layers"]}
+    layers = {layer.descriptor.digest[7:] for layer in read_layout(layout, "tiny").layers}
     damage([blob for blob in blobs if blob.name in layers])
     faulty.build(warm, layout)
     damage([blob for blob in blobs if blob.name not in layers])
     shutil.rmtree(warm / "layers")
     faulty.build(warm, layout)
-
-
-def manifest(layout: Path, digest: str) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(
-        (layout / "blobs" / "sha256" / digest.removeprefix("sha256:")).read_bytes()
-    )
-    return data
 
 
 def test_two_builds_in_one_cache(faulty: Faulty, tmp_path: Path) -> None:
