@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import urllib.request
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from builder.lock.inputs import Inputs, stale_reasons
 from builder.lock.request import LockRequest
 from builder.lock.solve import lock_target
 from tests.support.channel import TIMESTAMP, index_channel, make_package, serve
+from tests.support.wheels import make_wheel
 
 BASE = LockedBase("debian:bookworm", "sha256:" + "0" * 64)
 DAY_MS = 24 * 3600 * 1000  # TIMESTAMP is 2024-05-01
@@ -326,30 +326,6 @@ def test_offline(target, settings, channel):
 # pip
 
 
-def wheel(
-    folder: Path, name: str, version: str, requires: tuple[str, ...] = (), tag: str = "py3-none-any"
-) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = f"{name.replace('-', '_')}-{version}"
-    path = folder / f"{stem}-{tag}.whl"
-    with zipfile.ZipFile(path, "w") as out:
-        needs = "".join(f"Requires-Dist: {r}\n" for r in requires)
-        for member, text in (
-            (f"{name.replace('-', '_')}.py", f"version = {version!r}\n"),
-            (
-                f"{stem}.dist-info/METADATA",
-                f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
-            ),
-            (
-                f"{stem}.dist-info/WHEEL",
-                f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
-            ),
-            (f"{stem}.dist-info/RECORD", ""),
-        ):
-            out.writestr(zipfile.ZipInfo(member, (2020, 1, 1, 0, 0, 0)), text)
-    return path
-
-
 def simple_index(folder: Path, *wheels: Path) -> Path:
     """A static PEP 503 index of these wheels."""
     for path in wheels:
@@ -365,16 +341,14 @@ def simple_index(folder: Path, *wheels: Path) -> Path:
 def test_pip_on_top_of_conda(target, settings, tmp_path):
     """conda provides numpy and pytorch (PyPI's torch): pip installs neither these nor what they need."""
     wheels = tmp_path / "wheels"
-    wheel(
-        wheels,
-        "model",
-        "1.0",
-        ("numpy>=1.20", "torch", "small; python_version >= '3.8'", "winonly; sys_platform == 'win32'"),
+    needs = ("numpy>=1.20", "torch", "small; python_version >= '3.8'", "winonly; sys_platform == 'win32'")
+    make_wheel(wheels, "model", "1.0", requires=needs)
+    make_wheel(wheels, "numpy", "1.26.4", tag="cp311-cp311-manylinux_2_17_x86_64")
+    make_wheel(wheels, "numpy", "2.9", tag="cp311-cp311-manylinux_2_17_x86_64")
+    make_wheel(
+        wheels, "torch", "2.5.1", requires=("nvidia-everything",), tag="cp311-cp311-manylinux_2_17_x86_64"
     )
-    wheel(wheels, "numpy", "1.26.4", tag="cp311-cp311-manylinux_2_17_x86_64")
-    wheel(wheels, "numpy", "2.9", tag="cp311-cp311-manylinux_2_17_x86_64")
-    wheel(wheels, "torch", "2.5.1", ("nvidia-everything",), tag="cp311-cp311-manylinux_2_17_x86_64")
-    wheel(wheels, "small", "0.3")
+    make_wheel(wheels, "small", "0.3")
     made = lock(target("- numpy\n- pytorch\n- pip:\n  - --find-links wheels\n  - model\n"), settings)
     pip_part = {p.name: p for p in made.packages if p.manager == "pip"}
     assert {n: p.version for n, p in pip_part.items()} == {"model": "1.0", "small": "0.3"}
@@ -388,8 +362,8 @@ def test_pip_on_top_of_conda(target, settings, tmp_path):
 
 def test_pip_conflict(target, settings, tmp_path):
     """A conflict of a pip package with a conda package is explained."""
-    wheel(tmp_path / "wheels", "model", "1.0", ("numpy>=2",))
-    wheel(tmp_path / "wheels", "numpy", "2.9")
+    make_wheel(tmp_path / "wheels", "model", "1.0", requires=("numpy>=2",))
+    make_wheel(tmp_path / "wheels", "numpy", "2.9")
     with pytest.raises(SolveError) as caught:
         lock(target("- numpy\n- pip:\n  - --find-links wheels\n  - model\n"), settings)
     assert "numpy>=2" in caught.value.message and "conda provides numpy 1.26.4" in caught.value.hint
@@ -406,8 +380,8 @@ def test_best_wheel(target, settings, tmp_path):
         "cp311-cp311-macosx_11_0_arm64",
         "py3-none-any",
     ):
-        wheel(tmp_path / "wheels", "native", "1.0", tag=tag)
-    wheel(tmp_path / "wheels", "native", "2.0", tag="cp311-cp311-manylinux_2_35_x86_64")
+        make_wheel(tmp_path / "wheels", "native", "1.0", tag=tag)
+    make_wheel(tmp_path / "wheels", "native", "2.0", tag="cp311-cp311-manylinux_2_35_x86_64")
     made = lock(target("- python\n- pip:\n  - --find-links wheels\n  - native\n"), settings)
     assert made.packages[-1].filename == "native-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
     recipe = target(
@@ -421,10 +395,10 @@ def test_all_indexes(target, settings, tmp_path, monkeypatch):
     """All indexes count, as in pip: of two versions the newer one is locked, wherever it is."""
     pages = tmp_path / "pages"
     one = simple_index(
-        pages / "one", wheel(tmp_path / "w", "alpha", "1.0"), wheel(tmp_path / "w", "beta", "1.0")
+        pages / "one", make_wheel(tmp_path / "w", "alpha", "1.0"), make_wheel(tmp_path / "w", "beta", "1.0")
     )
-    simple_index(pages / "two", wheel(tmp_path / "w", "alpha", "2.0", ("gamma",)))
-    simple_index(pages / "three", wheel(tmp_path / "w", "gamma", "1.0"))
+    simple_index(pages / "two", make_wheel(tmp_path / "w", "alpha", "2.0", requires=("gamma",)))
+    simple_index(pages / "three", make_wheel(tmp_path / "w", "gamma", "1.0"))
     assert one.exists()
     with serve(pages) as server:
         pip(monkeypatch, index_url=f"{server.url}/one", extra_index_urls=(f"{server.url}/three",))
@@ -443,7 +417,7 @@ def test_all_indexes(target, settings, tmp_path, monkeypatch):
 
 def test_silent_index(target, settings, tmp_path, monkeypatch):
     """Without fallback an error that names it; with fallback a warning, and pip's configuration is used."""
-    wheel(tmp_path / "wheels", "alpha", "1.0")
+    make_wheel(tmp_path / "wheels", "alpha", "1.0")
     pip(monkeypatch, find_links=(str(tmp_path / "wheels"),), no_index=True)
     dependencies = (
         "- python\n- pip:\n  - --extra-index-url http://user:secret@127.0.0.1:9/simple\n  - alpha\n"
@@ -462,7 +436,7 @@ def test_silent_index(target, settings, tmp_path, monkeypatch):
 
 def test_passwords(target, settings, tmp_path, monkeypatch):
     """Passwords reach the index, and neither arguments nor the lock."""
-    simple_index(tmp_path / "pages", wheel(tmp_path / "w", "alpha", "1.0"))
+    simple_index(tmp_path / "pages", make_wheel(tmp_path / "w", "alpha", "1.0"))
     seen: list[list[str]] = []
     run = subprocess.run
     monkeypatch.setattr(
@@ -480,12 +454,12 @@ def test_passwords(target, settings, tmp_path, monkeypatch):
 def test_pip_update(target, settings, tmp_path):
     wheels = tmp_path / "wheels"
     for name in ("alpha", "beta"):
-        wheel(wheels, name, "1.0")
+        make_wheel(wheels, name, "1.0")
     recipe = target("- python\n- app\n- pip:\n  - --find-links wheels\n  - alpha\n  - beta\n")
     before = lock(recipe, settings, exclude_newer="2024-05-02")
-    wheel(wheels, "alpha", "2.0", ("delta",))
-    wheel(wheels, "beta", "2.0")
-    wheel(wheels, "delta", "1.0")
+    make_wheel(wheels, "alpha", "2.0", requires=("delta",))
+    make_wheel(wheels, "beta", "2.0")
+    make_wheel(wheels, "delta", "1.0")
     after = lock(recipe, settings, previous=before, update=["alpha"], exclude_newer="2024-05-02")
     assert versions(after) == {**versions(before), "alpha": "2.0", "delta": "1.0"}
     assert versions(after)["app"] == "1.0"  # the conda packages stay
