@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from builder.core.model import SifImage
-from builder.core.progress import NullReporter
+from builder.core.progress import QUIET, NullReporter, Reporter
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.deliver.publishing.destination import LayoutDestination
@@ -27,12 +27,19 @@ def sif(tmp_path_factory: pytest.TempPathFactory) -> SifImage:
     return make_sif(tmp_path_factory.mktemp("sif") / "ours.sif", size=3 << 20)
 
 
-def pull(client: RegistryClient, repository: str, ref: str, output: Path, store: Store) -> bool:
+def pull(
+    client: RegistryClient,
+    repository: str,
+    ref: str,
+    output: Path,
+    store: Store,
+    reporter: Reporter = QUIET,
+) -> bool:
     described = client.manifests.head(repository, ref)
     assert described is not None
     layer = sif_layer(client.manifests.get(repository, described.digest)[0], described, repository)
     assert layer is not None
-    return pull_sif(client, repository, layer, output, store)
+    return pull_sif(client, repository, layer, output, store, reporter)
 
 
 def test_apptainer_pulls(
@@ -135,11 +142,7 @@ def test_killed_pull(registry: parts.Registry, tmp_path: Path) -> None:
             seen.append(amount)
 
     with RegistryClient(registry.host) as client:
-        described = client.manifests.head("oras/big", "latest")
-        assert described is not None
-        layer = sif_layer(client.manifests.get("oras/big", "latest")[0], described, "")
-        assert layer is not None
-        assert pull_sif(client, "oras/big", layer, target, Store(tmp_path / "cache"), Watching())
+        assert pull(client, "oras/big", "latest", target, Store(tmp_path / "cache"), Watching())
     assert seen[0] == have, "what was there counts as done and is not fetched again"
     assert sha256_file(target) == big.digest and sorted(p.name for p in target.parent.iterdir()) == [
         "big.sif"

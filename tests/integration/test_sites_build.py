@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -25,6 +25,7 @@ from builder.lock.config.recipe import load_recipe, recipe_files
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock
 from tests.integration.conftest import CLONE
+from tests.support.parts import need
 from tests.support.project import whole
 from tests.support.sitemirrors import PYTORCH, Mirrors, make_mirrors
 
@@ -62,12 +63,8 @@ class Isolated:
 
 
 @pytest.fixture(scope="module")
-def isolated(
-    tmp_path_factory: pytest.TempPathFactory, part_missing: Callable[[str], NoReturn]
-) -> Iterator[Isolated]:
-    for tool in ("mksquashfs", "siftool"):
-        if shutil.which(tool) is None:
-            part_missing(f"{tool} is not installed")
+def isolated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Isolated]:
+    need("mksquashfs", "siftool")
     folder = tmp_path_factory.mktemp("sites")
     recipes = [load_recipe(target, CLONE) for target in TARGETS]
     mirrors = {

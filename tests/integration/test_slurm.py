@@ -122,13 +122,7 @@ def project(
         (images / f"{name}.sif").symlink_to(cpu_sif)
     lock = cpu.root / "environments" / "cpu.cpu.lock.yml"
     shutil.copy(lock, root / "environments" / "cpu.here.lock.yml")
-    env = {
-        **slurm.env,
-        **apptainer.env,
-        "SLURM_CONF": slurm.env["SLURM_CONF"],
-        "USER": "tester",
-        "OMP_NUM_THREADS": "1",
-    }
+    env = {**slurm.env, **apptainer.env, "USER": "tester", "OMP_NUM_THREADS": "1"}
     return Here(slurm, Builder(root, cpu.cache), env, folder)
 
 

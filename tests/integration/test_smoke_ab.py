@@ -12,7 +12,7 @@ import pytest
 from builder.cli import cli, run
 from builder.deliver.smoke import abrun
 from tests.integration.conftest import Builder, keep_base
-from tests.integration.test_smoke_kinds import ENVIRONMENT, RECIPE, SITE
+from tests.integration.test_smoke_kinds import SITE, own_project
 from tests.support.project import edit
 from tests.support.slurm import Slurm
 from tests.support.standin_benchmark import standin_benchmark
@@ -22,13 +22,8 @@ from tests.support.standin_benchmark import standin_benchmark
 def project(base_cache: Path, module_folder: Path) -> Builder:
     """A project whose build is 20 % slower than the image in the folder ``old``."""
     root = module_folder / "project"
-    for name, text in (
-        ("recipes/own.yaml", f"{RECIPE}env: {{SPEED: '1.0'}}\nsmoke: {{framework: torch}}\n"),
-        ("environments/own.yml", ENVIRONMENT.format(packages="pyyaml")),
-    ):
-        (root / name).parent.mkdir(parents=True)
-        (root / name).write_text(text)
-    own = Builder(root, keep_base(base_cache, module_folder / "cache"))
+    own = own_project(keep_base(base_cache, module_folder / "cache"), root, "pyyaml")
+    edit(root / "recipes/own.yaml", env={"SPEED": "1.0"}, smoke={"framework": "torch"})
     own.run("build", "own")
     shutil.copytree(root / "dist", root / "old")
     edit(root / "recipes" / "own.yaml", env={"SPEED": "0.8"}, site=SITE)

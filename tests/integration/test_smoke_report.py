@@ -45,13 +45,7 @@ def site(
     (root / "recipes" / "here.yaml").write_text(SITE.format(torch=torch))
     lock = cpu.root / "environments" / "cpu.cpu.lock.yml"
     shutil.copy(lock, root / "environments" / "cpu.here.lock.yml")
-    env = {
-        **slurm.env,
-        **apptainer.env,
-        "SLURM_CONF": slurm.env["SLURM_CONF"],
-        "USER": "tester",
-        "OMP_NUM_THREADS": "1",
-    }
+    env = {**slurm.env, **apptainer.env, "USER": "tester", "OMP_NUM_THREADS": "1"}
     env["APPTAINER_NO_MOUNT"] = (
         "hostfs"  # the job needs a /tmp: the path of its working folder may be too long for sockets
     )
