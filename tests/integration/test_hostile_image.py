@@ -24,9 +24,10 @@ from builder.core.errors import RunnerError
 from builder.core.model import OCI_LAYER_GZIP, Descriptor, Image, Layer
 from builder.core.settings import Settings
 from builder.core.workspace import Workspace
+from builder.formats.oci.digest import sha256
 from tests.integration.conftest import working_runner
 from tests.support import attacks, parts
-from tests.support.images import digest_of, make_test_image
+from tests.support.images import make_test_image
 
 #: Values of the host that the attempts may change.
 _VALUES = ("kernel/core_pattern", "kernel/hostname", "fs/suid_dumpable", "vm/overcommit_memory")
@@ -63,9 +64,8 @@ def hostile_image(folder: Path, links: Mapping[str, str] | None = None) -> Image
             tar.addfile(member, io.BytesIO(SHARED))
     path = folder / "layer.tar.gz"
     path.write_bytes(gzip.compress(raw.getvalue()))
-    digest = digest_of(path.read_bytes())
-    descriptor = Descriptor(OCI_LAYER_GZIP, digest, path.stat().st_size)
-    return make_test_image([Layer(descriptor, digest_of(raw.getvalue()), path, title="hostile")])
+    descriptor = Descriptor.of(OCI_LAYER_GZIP, path.read_bytes())
+    return make_test_image([Layer(descriptor, sha256(raw.getvalue()), path, title="hostile")])
 
 
 def command(secret: Path) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 import random
 import tarfile
@@ -11,18 +10,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from builder.core.model import (
-    OCI_CONFIG,
-    OCI_LAYER_GZIP,
-    OCI_MANIFEST,
-    Descriptor,
-    Image,
-    Layer,
-    canonical_json,
-)
+from builder.core.model import OCI_LAYER_GZIP, Descriptor, Image, Layer
 from builder.core.progress import QUIET, Reporter
 from builder.core.store.blobs import Store
 from builder.core.store.records import write_record
+from builder.formats.oci.digest import hex_of, sha256
+from builder.formats.oci.image import plain_image
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.push import PushReport, push_image
 from builder.formats.trees.rootfs import unpack_layer, unpacked_source, write_tree
@@ -37,43 +30,22 @@ def make_layer(folder: Path, name: str, size: int = 1000) -> Layer:
         member.size = size
         tar.addfile(member, io.BytesIO(random.Random(name).randbytes(size)))
     data = gzip.compress(raw.getvalue(), 1, mtime=0)
-    path = folder / hashlib.sha256(data).hexdigest()
+    descriptor = Descriptor.of(OCI_LAYER_GZIP, data)
+    path = folder / hex_of(descriptor.digest)
     path.write_bytes(data)
-    return Layer(
-        Descriptor(OCI_LAYER_GZIP, f"sha256:{path.name}", len(data)),
-        digest_of(raw.getvalue()),
-        path,
-        title=name,
-    )
+    return Layer(descriptor, sha256(raw.getvalue()), path, title=name)
 
 
 def make_test_image(layers: list[Layer], label: str = "") -> Image:
     """An image for linux/amd64 of these layers; another ``label`` is another digest."""
-    config = canonical_json(
-        {
-            "architecture": "amd64",
-            "os": "linux",
-            "config": {"Labels": {"label": label}} if label else {},
-            "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]},
-            "history": [{"created_by": layer.title} for layer in layers],
-        }
-    )
-    config_descriptor = Descriptor(OCI_CONFIG, digest_of(config), len(config))
-    manifest = canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": OCI_MANIFEST,
-            "config": config_descriptor.to_json(),
-            "layers": [layer.descriptor.to_json() for layer in layers],
-        }
-    )
-    return Image(
-        tuple(layers),
-        config,
-        config_descriptor,
-        manifest,
-        Descriptor(OCI_MANIFEST, digest_of(manifest), len(manifest)),
-    )
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Labels": {"label": label}} if label else {},
+        "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]},
+        "history": [{"created_by": layer.title} for layer in layers],
+    }
+    return plain_image(layers, config)
 
 
 def unpack(image: Image, folder: Path, store: Store) -> None:
@@ -99,10 +71,6 @@ def push_tagged(
         media_type = image.manifest_descriptor.media_type
         client.manifests.move_tag(repository, tag, image.manifest, media_type)
     return report
-
-
-def digest_of(data: bytes) -> str:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def record_contents(store: Store) -> None:
