@@ -23,11 +23,19 @@ from builder.core.errors import BuilderError
 from builder.core.store.records import read_record
 from builder.core.workspace import Workspace
 from tests.support.debian_channel import CHANNEL_FOLDER, channel_mirrors
-from tests.support.debs import NotInstalled
 from tests.support.install import base_folder
 from tests.support.install_registries import install_crane
 from tests.support.package_folders import package_folder
-from tests.support.parts import Registry, clean_environment, part_folder, part_missing, start, stop, wait_for
+from tests.support.parts import (
+    Registry,
+    clean_environment,
+    installed,
+    part_folder,
+    part_missing,
+    start,
+    stop,
+    wait_for,
+)
 from tests.support.ports import free_ports
 from tests.support.programs import run_program
 from tests.support.releases import Team, forget_settings
@@ -232,10 +240,7 @@ def working_runner(name: str, work: Workspace) -> Runner:
 @pytest.fixture(scope="module")
 def crane() -> Iterator[str]:
     """The address of ``crane registry serve`` (go-containerregistry)."""
-    try:
-        program = install_crane(CLONE / ".cache/parts/crane")
-    except NotInstalled as e:
-        part_missing(str(e))
+    program = installed(install_crane, "crane")
     host = f"127.0.0.1:{free_ports(1)[0]}"
     with part_folder("cran") as folder:
         command = [program, "registry", "serve", "--address", host, "--disk", folder]

@@ -13,11 +13,11 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from builder.deliver.publishing.release import SBOM
 from builder.formats.oci.layout import read_layout
-from tests.integration.conftest import CLONE, Builder, keep_base
+from tests.integration.conftest import Builder, keep_base
 from tests.integration.test_source_packages import project
-from tests.support.debs import NotInstalled, call
+from tests.support.debs import call
 from tests.support.install_registries import install_syft
-from tests.support.parts import part_missing
+from tests.support.parts import installed
 
 
 def published_sbom(builder: Builder, folder: Path) -> bytes:
@@ -90,10 +90,7 @@ def test_same_elsewhere(sbom: bytes, made: Builder, base_cache: Path, tmp_path: 
 
 def test_read_by_syft(sbom: bytes, tmp_path: Path) -> None:
     """Syft, whose reader Grype uses, finds every package, the distribution and the licences."""
-    try:
-        program = install_syft(CLONE / ".cache/parts/syft")
-    except NotInstalled as e:
-        part_missing(str(e))
+    program = installed(install_syft, "syft")
     (tmp_path / "sbom.cdx.json").write_bytes(sbom)
     command = [program, "convert", "--quiet", tmp_path / "sbom.cdx.json", "-o", "syft-json"]
     read = json.loads(call(command, SYFT_CHECK_FOR_APP_UPDATE="false", HOME=str(tmp_path)))

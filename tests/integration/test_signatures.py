@@ -24,7 +24,6 @@ from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.credentials import ANONYMOUS
 from builder.formats.registry.referrers import Artifact, AttachedFile
 from tests.support import parts
-from tests.support.debs import NotInstalled
 from tests.support.images import make_layer, make_test_image, push_tagged
 from tests.support.install_registries import install_cosign, install_podman
 from tests.support.parts import Registry
@@ -79,11 +78,7 @@ class Programs:
 @pytest.fixture
 def programs() -> Iterator[Programs]:
     parts.need("runc", "newuidmap", "openssl")
-    try:
-        cosign = install_cosign(parts.CLONE / ".cache/parts/cosign")
-        folder = install_podman(parts.CLONE / ".cache/parts/podman")
-    except NotInstalled as e:
-        parts.part_missing(str(e))
+    cosign, folder = parts.installed(install_cosign, "cosign"), parts.installed(install_podman, "podman")
     with parts.part_folder("sg") as home:
         env = parts.podman_environment(home, home, "vfs")
         helpers = json.dumps([str(folder.parent / "lib/podman")])

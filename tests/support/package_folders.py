@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from tests.support import debs, parts
-from tests.support.debs import NotInstalled
 from tests.support.install_registries import install, install_packages
 
 FORMAT = "3"
@@ -58,7 +57,4 @@ def install_folder(prefix: Path) -> Path:
 
 def package_folder(name: str) -> Path:
     """Return the folder with torch or ray; skip the test if it cannot be installed."""
-    try:
-        return install_folder(parts.CLONE / ".cache/parts" / name)
-    except NotInstalled as e:
-        parts.part_missing(str(e))
+    return parts.installed(install_folder, name)

@@ -59,6 +59,14 @@ def need(*programs: str) -> list[str]:
     return [str(p) for p in found.values()]
 
 
+def installed(install: Callable[[Path], Path], name: str) -> Path:
+    """Installs a part into the clone's ``.cache``; skips the test if it cannot be installed."""
+    try:
+        return install(CLONE / ".cache/parts" / name)
+    except NotInstalled as e:
+        part_missing(str(e))
+
+
 def shared_library(source: Path, path: Path, *options: str) -> None:
     """Compiles a C file into a shared library; skips the test if there is no gcc."""
     (gcc,) = need("gcc")
@@ -70,16 +78,6 @@ def shared_library(source: Path, path: Path, *options: str) -> None:
 def need_root() -> None:
     if os.geteuid() != 0:
         part_missing("needs root")
-
-
-def need_fuse() -> None:
-    """Skips the test if this user may not open /dev/fuse: Apptainer mounts a SIF with it, except for root."""
-    if os.geteuid() == 0:
-        return
-    try:
-        os.close(os.open("/dev/fuse", os.O_RDWR))
-    except OSError as e:
-        part_missing(f"this user may not open /dev/fuse, with which Apptainer mounts a SIF: {e.strerror}")
 
 
 @contextlib.contextmanager
@@ -569,10 +567,7 @@ class Apptainer:
 @contextlib.contextmanager
 def apptainer() -> Iterator[Apptainer]:
     need("mksquashfs", "squashfuse", "fuse-overlayfs", "newuidmap", "dpkg", "apt-get")
-    try:
-        path = install_apptainer(CLONE / ".cache/parts/apptainer")
-    except NotInstalled as e:
-        part_missing(str(e))
+    path = installed(install_apptainer, "apptainer")
     with part_folder("app") as folder:
         yield Apptainer(path, apptainer_environment(path, folder))
 

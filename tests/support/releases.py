@@ -275,12 +275,9 @@ class Attacker:
 def released(team: Team, digest: str) -> dict[str, Any]:
     """The signed release record of an image, and the digest of its artifact."""
     thief = team.attacker()
-    layer = thief.get(signature_tag(digest))["layers"][-1]
-    payload = thief.client.blobs.get(team.repository, Descriptor.from_json(layer))
+    payload = thief.read(thief.get(signature_tag(digest))["layers"][-1])
     artifact = json.loads(payload)["optional"]["org.builder.release"]
-    file = thief.get(artifact)["layers"][0]
-    record = json.loads(thief.client.blobs.get(team.repository, Descriptor.from_json(file)))
-    return {**record, "artifact": artifact}
+    return {**json.loads(thief.document(artifact)), "artifact": artifact}
 
 
 def builder(team: Team, *args: str | Path) -> int:
