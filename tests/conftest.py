@@ -113,8 +113,9 @@ def apptainer() -> Iterator[parts.Apptainer]:
 
 @pytest.fixture(scope="session")
 def fuse() -> None:
-    """Skips the tests that run a SIF if this user, who is not root, may not open /dev/fuse: Apptainer mounts
-    a SIF with it, except for root.
+    """Skips the tests that run a SIF with Apptainer if this user may not open /dev/fuse.
+
+    Apptainer mounts a SIF with it, except for root.
     """
     if os.geteuid() == 0:
         return
