@@ -282,6 +282,7 @@ def test_disk_fills_during_a_layer(faulty: Faulty, tmp_path: Path) -> None:
 def flip_all(blobs: list[Path]) -> None:
     for blob in blobs:
         flip(blob)
+        blob.touch()  # as any program that writes
 
 
 def truncate_all(blobs: list[Path]) -> None:
