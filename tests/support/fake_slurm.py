@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.reports import A100_40, ranked, report
 
 FAKE = """\
 #!{python} -IS
@@ -61,6 +64,13 @@ def put_fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{bin}:{os.environ['PATH']}")
     (state / "states").write_text("PENDING RUNNING COMPLETED")
     return state
+
+
+def leave_pass(state: Path, ranks: int = 1) -> None:
+    """Makes the job write the report of this many GPUs that pass."""
+    devices = [{**A100_40, "rank": i} for i in range(ranks)]
+    passed = report([ranked("matmul.bf16", [248e3] * ranks)], devices=devices, ranks=ranks)
+    (state / "report").write_text(json.dumps(passed))
 
 
 def ran(state: Path, sif: str = "", *locks: str) -> None:

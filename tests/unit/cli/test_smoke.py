@@ -24,14 +24,15 @@ from builder.formats.registry.referrers import (
 )
 from builder.lock.config.recipe import load_recipe
 from tests.support import image_kit
-from tests.support.fake_slurm import put_fake_slurm, ran
+from tests.support.fake_slurm import leave_pass, put_fake_slurm, ran
 from tests.support.reports import A100_40, a100, ranked, report
 from tests.support.smoke_project import IMAGE_LOCK, NEW, OLD, RECIPE, SLURM, SmokeProject, write_recipe
 
 
 @pytest.fixture
 def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder with the state of the fake Slurm that is in PATH."""
+    """The folder with the state of the fake Slurm that is in PATH. Nothing waits for it."""
+    monkeypatch.setattr("builder.deliver.site.scheduler.POLL_S", 0.0)
     return put_fake_slurm(tmp_path, monkeypatch)
 
 
@@ -172,13 +173,9 @@ def test_compare_with_layout(project: SmokeProject) -> None:
     assert "no report of" in err
 
 
-def test_on_slurm(project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_slurm(project: SmokeProject, fake_slurm: Path) -> None:
     """The job has the options of the command."""
-    monkeypatch.setattr("builder.deliver.site.scheduler.POLL_S", 0.0)
-    devices = [{**A100_40, "rank": i} for i in range(4)]
-    (fake_slurm / "report").write_text(
-        json.dumps(report([ranked("matmul.bf16", [248e3] * 4)], devices=devices, ranks=4))
-    )
+    leave_pass(fake_slurm, ranks=4)
     result = project.json(
         "smoke",
         "gpu",
@@ -198,37 +195,31 @@ def test_on_slurm(project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.M
     assert SmokeRecord(project.root / "cache").passed(NEW) is None, "the verdict of /x.sif is not the build's"
 
 
-def test_job_runs_the_build(project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_runs_the_build(project: SmokeProject, fake_slurm: Path) -> None:
     """Where the runtime takes no SIF, the job runs the image by its digest, and only that is recorded."""
-    monkeypatch.setattr("builder.deliver.site.scheduler.POLL_S", 0.0)
     write_recipe(project.root, RECIPE + SLURM.replace("apptainer", "podman-hpc"))
     record = SmokeRecord(project.root / "cache")
-    passed = json.dumps(report([ranked("matmul.bf16", [248e3])], devices=[{**A100_40, "rank": 0}]))
-    (fake_slurm / "report").write_text(passed)
+    leave_pass(fake_slurm)
     ran(fake_slurm, "", OLD)
     out, err = project("smoke", "gpu", "--on", "slurm", code=14)
     script = (fake_slurm / "script").read_text()
     assert f"export BUILDER_IMAGE=registry.example/team/gpu@{NEW}\n" in script and ":latest" not in script
     assert "push it first: builder publish gpu --no-tags" in err
     assert "the job ran another image" in " ".join(out.split()) and record.passed(NEW) is None
-    (fake_slurm / "report").write_text(passed)
+    leave_pass(fake_slurm)
     ran(fake_slurm, "", IMAGE_LOCK)
     assert project.json("smoke", "gpu", "--on", "slurm")["digest"] == NEW
     assert record.passed(NEW) == "pass"
 
 
-def test_image_of_the_same_digest(
-    project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_image_of_the_same_digest(project: SmokeProject, fake_slurm: Path) -> None:
     """``--image`` may name another copy of the build: its verdict counts. One of a tag does not."""
-    monkeypatch.setattr("builder.deliver.site.scheduler.POLL_S", 0.0)
     write_recipe(project.root, RECIPE + SLURM.replace("apptainer", "docker"))
     record = SmokeRecord(project.root / "cache")
     ran(fake_slurm, "", IMAGE_LOCK)
     cases = [("x/y:latest", "", None), (f"x/y@{OLD}", OLD, None), (f"x/y@{NEW}", NEW, "pass")]
     for image, digest, verdict in cases:
-        passed = report([ranked("matmul.bf16", [248e3])], devices=[{**A100_40, "rank": 0}])
-        (fake_slurm / "report").write_text(json.dumps(passed))
+        leave_pass(fake_slurm)
         result = project.json("smoke", "gpu", "--on", "slurm", "--image", image)
         assert (result["verdict"], result["digest"], record.passed(NEW)) == ("pass", digest, verdict)
         assert record.passed(OLD) is None

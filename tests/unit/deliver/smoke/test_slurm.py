@@ -23,8 +23,7 @@ from builder.deliver.smoke.run import SmokeReport
 from builder.deliver.smoke.slurm import smoke_on_slurm
 from builder.formats.oci.digest import sha256
 from builder.lock.config.recipe import load_recipe
-from tests.support.fake_slurm import put_fake_slurm, ran
-from tests.support.reports import A100_40, ranked, report
+from tests.support.fake_slurm import leave_pass, put_fake_slurm, ran
 from tests.support.schema import check_report
 from tests.support.smoke_project import IMAGE_LOCK, LOCK, NEW, OLD, RECIPE, SLURM, write_recipe
 
@@ -60,10 +59,7 @@ def smoked(root: Path, options: SmokeOptions = DEFAULTS, **job: Any) -> SmokeRep
 
 def test_report_is_graded(fake_slurm: Path, root: Path) -> None:
     """The job has the site's options; its report is graded and stored."""
-    devices = [{**A100_40, "rank": i} for i in range(8)]
-    (fake_slurm / "report").write_text(
-        json.dumps(report([ranked("matmul.bf16", [248e3] * 8)], devices=devices, ranks=8))
-    )
+    leave_pass(fake_slurm, ranks=8)
     ran(fake_slurm, NEW, IMAGE_LOCK, IMAGE_LOCK)
     asked = SlurmRequest(partition="big", options=("--reservation=course",))
     got = smoked(root, SmokeOptions(devices=4, timeout_s=120), nodes=2, account="me", slurm=asked)
@@ -146,8 +142,7 @@ def test_damaged_report(fake_slurm: Path, root: Path, text: str, words: str) -> 
 )
 def test_another_image_ran(fake_slurm: Path, root: Path, sif: str, locks: list[str], words: str) -> None:
     """A verdict of another image than the build is none: the error names what ran and what was expected."""
-    passed = report([ranked("matmul.bf16", [248e3])], devices=[{**A100_40, "rank": 0}])
-    (fake_slurm / "report").write_text(json.dumps(passed))
+    leave_pass(fake_slurm)
     ran(fake_slurm, sif, *locks)
     got = smoked(root)
     (found,) = got.report["probes"]
@@ -178,8 +173,7 @@ def test_job_script(fake_slurm: Path, root: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(("sif", "digest"), [(OLD, OLD), ("", "")], ids=["known", "not known"])
 def test_named_image(fake_slurm: Path, root: Path, sif: str, digest: str) -> None:
     """The verdict of an image that the user names is of that image."""
-    passed = report([ranked("matmul.bf16", [248e3])], devices=[{**A100_40, "rank": 0}])
-    (fake_slurm / "report").write_text(json.dumps(passed))
+    leave_pass(fake_slurm)
     ran(fake_slurm, sif, OLD)
     got = smoked(root, is_other=True)
     assert (got.verdict, got.image_digest, got.report["image"].get("digest", "")) == ("pass", digest, digest)
