@@ -33,7 +33,9 @@ def test_options_exist(project: Project) -> None:
 
 
 def test_traffic(tmp_path: Path) -> None:
-    """Received is what the registry and the servers of packages have sent, sent is what the registry has."""
+    """Received is what the registry and the servers of packages have sent, sent is what the
+    registry has.
+    """
     (tmp_path / "log").write_text(
         'time="2026" level=info msg="response completed" http.response.written=2\n'
         '127.0.0.1 - - [28/Nov/2026:15:56:08 +0000] "GET /v2/a/blobs/sha256:1 HTTP/1.1" 200 300 "" "go"\n'

@@ -71,7 +71,9 @@ def plan(runtime: NotedRuntime, repetitions: int) -> start.Plan:
 
 
 def test_start_rows(runtime: NotedRuntime) -> None:
-    """The second version is pulled while the first one is here; the page cache is empty before each pull."""
+    """The second version is pulled while the first one is here; the page cache is empty before each
+    pull.
+    """
     rows = start.start_rows(plan(runtime, 2), "json")
     once = ["forget", "drop", "pull h/ours:1", "run h/ours:1", "drop", "pull h/ours:2", "run h/ours:2"]
     once += ["forget", "drop", "pull h/theirs:1", "run h/theirs:1"]

@@ -57,7 +57,9 @@ def test_launch_is_not_measured(made: Made) -> None:
 
 @pytest.mark.parametrize("seconds", [25e-6, 9e-3, 0.6])
 def test_long_enough(seconds: float, made: Made) -> None:
-    """A kernel warms up for 0.25 s and is sampled for 0.4 s; slow ones at least 3 times, nothing for ever."""
+    """A kernel warms up for 0.25 s and is sampled for 0.4 s; slow ones at least 3 times, nothing
+    for ever.
+    """
     gpu, run = made(launch_s=10e-6)
     timing = time_kernel(gpu, run, seconds)
     assert len(timing) >= (5 if seconds < 0.4 else 3)
@@ -81,7 +83,9 @@ def test_first_call_does_not_limit_sizes(first_s: float, budget: float | None, m
 
 
 def test_slow_sizes_are_left_out(made: Made) -> None:
-    """Double precision on a T4: size 4096 takes 0.55 s, size 8192 would take 4.4 s for each product."""
+    """Double precision on a T4: size 4096 takes 0.55 s, size 8192 would take 4.4 s for each
+    product.
+    """
     gpu, run = made(SLOW, "sm_75")
     assert sizes(matmul.measure_matmul(run, "fp64")) == [2048, 4096]
     assert gpu.host_s < 6
@@ -89,7 +93,9 @@ def test_slow_sizes_are_left_out(made: Made) -> None:
 
 @pytest.mark.parametrize(("architecture", "status"), [("sm_90", "fail"), ("gfx942", "pass")])
 def test_other_bits_under_load(architecture: str, status: str, made: Made) -> None:
-    """A GPU that computes another product when it is warm is broken (B4); AMD's libraries promise nothing."""
+    """A GPU that computes another product when it is warm is broken (B4); AMD's libraries promise
+    nothing.
+    """
     gpu, run = made(FAST | {"float8_e4m3fnuz": 1e15}, architecture)
     right = run.torch.matmul
 
@@ -116,7 +122,9 @@ def test_other_bits_once(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tf32_that_is_not_in_force(made: Made) -> None:
-    """torch's switch changes nothing, as on MI300 with torch 2.7: fp32 speed is no figure of TF32 (A2)."""
+    """torch's switch changes nothing, as on MI300 with torch 2.7: fp32 speed is no figure of TF32
+    (A2).
+    """
     slow = {key: value for key, value in FAST.items() if key != "tf32"}
     for architecture in ("sm_90", "gfx942"):
         _, run = made(slow, architecture)

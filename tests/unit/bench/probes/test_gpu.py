@@ -60,7 +60,9 @@ def test_one_gpu_per_rank() -> None:
     ],
 )
 def test_architecture(build: str, arch: str, known: list[str], status: str) -> None:
-    """torch must have code for the GPU, and for the recipe's architecture even where there is no GPU."""
+    """torch must have code for the GPU, and for the recipe's architecture even where there is no
+    GPU.
+    """
     assert ask("gpu.architecture", fake_torch(build, arch=arch, known=known)).status == status
     without_gpu = fake_torch(build, devices=0, arch=arch, known=known)
     assert ask("torch.architectures", without_gpu, architectures=[arch]).status == status

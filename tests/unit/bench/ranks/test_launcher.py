@@ -28,7 +28,9 @@ def launcher_of(rank: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def stop_once(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """The clock jumps at the launcher's second look, as if it had been stopped (Ctrl-Z, a frozen cgroup)."""
+    """The clock jumps at the launcher's second look, as if it had been stopped (Ctrl-Z, a frozen
+    cgroup).
+    """
     looks: list[float] = []
 
     def monotonic() -> float:

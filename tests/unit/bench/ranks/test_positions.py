@@ -36,7 +36,9 @@ def test_without_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tasks_of_srun(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each task of a builder job is one rank; the ranks of a node are counted from Slurm's variables."""
+    """Each task of a builder job is one rank; the ranks of a node are counted from Slurm's
+    variables.
+    """
     job = {"WORLD_SIZE": 8, "RANK": 5, "LOCAL_RANK": 1, "MASTER_ADDR": "a1", "MASTER_PORT": 29400}
     step = {"SLURM_STEP_NUM_TASKS": 8, "SLURM_STEP_TASKS_PER_NODE": "4(x2)"}
     launch = planned(monkeypatch, {**job, **step}, "--all-gpus")

@@ -144,7 +144,9 @@ def torchrun(rank: int, port: int, folder: Path) -> dict[str, str]:
 
 
 def test_programs_of_a_killed_rank(tmp_path: Path) -> None:
-    """A program that a rank runs in a session of its own ends with the test, if the rank cannot end it."""
+    """A program that a rank runs in a session of its own ends with the test, if the rank cannot end
+    it.
+    """
     code = """
 def fault(run):
     import subprocess

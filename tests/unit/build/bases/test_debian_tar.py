@@ -27,7 +27,9 @@ FIXED = {"etc/hostname", "etc/hosts", "etc/machine-id", "etc/resolv.conf"}
 
 
 def test_varying_files_are_dropped() -> None:
-    """Devices, logs, caches, locks and documentation are left out; copyright files and log folders stay."""
+    """Devices, logs, caches, locks and documentation are left out; copyright files and log folders
+    stay.
+    """
     found = rewritten(
         member("./"),
         member("./dev/null", kind=tarfile.CHRTYPE),
