@@ -12,6 +12,7 @@ room             content
 ``progress``     what a stage reports, to whoever listens
 ``store``        the cache on disk, atomic files, locks, pruning
 ``redact``       the only function that removes credentials from text
+``datafiles``    scripts and tables beside the modules
 ``git``          runs git, without settings and programs that others chose
 ``tarheaders``   reads the headers of a tar, within limits
 ===============  ==================================================================================

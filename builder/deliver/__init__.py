@@ -11,6 +11,7 @@ room             content
 ``publishing``   what moves a tag: test, push, read-back, attachments, signature; pull, verify
 ``site``         command lines and batch scripts of a site; which image a job runs
 ``launch``       one call per command that runs an image, on this host or in a job
+``pulled``       the record of a pull: the newest image of a target, if it was not built here
 ``doctor``       what works on this host, and the line to type for what does not
 ===============  ==================================================================================
 

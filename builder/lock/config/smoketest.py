@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic.json_schema import JsonSchemaValue
@@ -14,7 +14,7 @@ from .fields import Line, Model
 Framework = Literal["torch", "tensorflow", "jax"]
 
 #: The short forms of the key: ``smoke: jax``.
-_FRAMEWORKS = ("torch", "tensorflow", "jax")
+_FRAMEWORKS: tuple[str, ...] = get_args(Framework)
 _SHORT = ("auto", *_FRAMEWORKS)
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _REASON = 'a reason is required; write  smoke: {none: "why the image is not tested"}'
