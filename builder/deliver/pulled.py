@@ -8,6 +8,7 @@ registry. The next pull replaces the record, and the next build removes it.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,9 @@ from builder.core.errors import ImageError
 from builder.core.store.files import space_errors
 from builder.formats.oci.layout import write_if_changed
 from builder.lock.config.explain import first_problem
+
+#: The name of an image of a registry: a word of a command line, and no option.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@-]*")
 
 
 def _form(pattern: str) -> StringConstraints:
@@ -37,6 +41,12 @@ class Pull:
     """``docker``, ``podman`` or ``podman-hpc``, whose storage has it; empty: it is in ``dist/``."""
     image_id: Annotated[str, _form("(sha256:[0-9a-f]+)?")] = ""
     """Digest of the image's config, by which podman's storage knows it; empty in ``dist/``."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an engine's image without all its names there."""
+        is_named = self.image_id and "@" in self.image and _NAME.fullmatch(self.reference)
+        if self.engine and not is_named:
+            raise ValueError("the image in the engine has no complete name")
 
 
 def record_pull(folder: Path, target: str, pull: Pull) -> None:

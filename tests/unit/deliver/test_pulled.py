@@ -10,9 +10,18 @@ import pytest
 from builder.core.errors import BuilderError, ImageError
 from builder.deliver.pulled import Pull, forget_pull, record_pull, recorded_pull
 
-OPTION = json.dumps(
-    {"engine": "docker", "reference": "h/a:1", "image": "--volume=/:/", "image_id": "sha256:2"}
-)
+WHOLE = {"engine": "docker", "reference": "h/a:1", "image": "h/a@sha256:1", "image_id": "sha256:2"}
+#: A record with each value replaced by one that an image in an engine does not have.
+WRONG = [
+    json.dumps({**WHOLE, name: value})
+    for name, value in (
+        ("image", "--volume=/:/"),
+        ("image", "sha256:1"),
+        ("image_id", ""),
+        ("reference", "--volume=/:/"),
+        ("reference", "oci:/a b:1"),
+    )
+]
 
 
 def test_record(tmp_path: Path) -> None:
@@ -38,7 +47,7 @@ def test_no_folder(tmp_path: Path) -> None:
         record_pull(tmp_path / "file" / "dist", "a", Pull("h/a:b", "sha256:1"))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"engine": "docker"}', OPTION])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"engine": "docker"}', *WRONG])
 def test_damaged(text: str, tmp_path: Path) -> None:
     """A damaged record is an error that says what to remove."""
     (tmp_path / "a.pulled.json").write_text(text)
