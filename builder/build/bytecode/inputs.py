@@ -13,6 +13,7 @@ from builder.core.workspace import Workspace
 from builder.formats.layers.cache import FORMAT as LAYERS_FORMAT
 from builder.formats.layers.cache import cache_key
 from builder.formats.layers.packages import Packages
+from builder.formats.oci.shapes import Sha256
 from builder.lock.config.recipe import Recipe
 
 #: Part of every cache key. Increase it when the same modules are compiled to other bytes.
@@ -100,9 +101,11 @@ def compiler_key(packages: Packages, base: BaseImage) -> list[str | int]:
 class RecordedModules:
     """The compiled modules of a package, in one blob."""
 
+    __pydantic_config__ = {"extra": "forbid"}
+
     tag: str
     """Of the Python: ``cpython-311``."""
-    digest: str
+    digest: Sha256
     size: int
     files: list[tuple[str, int, int, str]]
     """Path of the module; offset, size and SHA-256 of its compiled form. Sorted."""

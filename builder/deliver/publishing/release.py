@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from builder.core.model import canonical_json
 from builder.formats.oci.reference import is_digest, is_tag
+from builder.formats.oci.shapes import Sha256
 from builder.formats.registry.referrers import CREATED, Artifact, Attached, AttachedFile
 
 from .destination import PublishDestination
@@ -37,7 +38,6 @@ def _check_tag(text: str) -> str:
 
 
 Tag = Annotated[str, AfterValidator(_check_tag)]
-Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Action = Literal["publish", "promote", "rollback"]
 
 
@@ -46,17 +46,17 @@ class ReleaseRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
-    image: Digest
+    image: Sha256
     """Of the manifest."""
     target: str
     created: AwareDatetime
     """When the tags were about to move."""
     action: Action
-    tags: dict[Tag, Digest | None]
+    tags: dict[Tag, Sha256 | None]
     """The tags, and what each named before; None: it did not exist."""
     fixed: tuple[str, ...] = ()
     """Those of the tags that do not move again: the dated ones."""
-    attached: dict[str, Digest] = {}
+    attached: dict[str, Sha256] = {}
     """The digests of the attached artifacts, by their types."""
 
     def artifact(self) -> Artifact:

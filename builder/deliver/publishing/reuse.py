@@ -40,16 +40,16 @@ from builder.core.model import Image, LayerContent, canonical_json
 from builder.core.store.blobs import Reuse, Store
 from builder.core.text import human_bytes, one_line
 from builder.core.workspace import Workspace
-from builder.formats.layers.entry import PackageIndex
+from builder.formats.layers.entry import Kind
 from builder.formats.layers.libraries import RecordedLibraries
-from builder.formats.oci.shapes import BlobShape
+from builder.formats.oci.shapes import BlobShape, Sha256
 from builder.formats.registry.referrers import Artifact, AttachedFile
 from builder.lock.config.recipe import Recipe
 
 from .destination import RegistryDestination
 from .published import read_published
 from .pull import is_reference, open_reference
-from .release import COMPILER, LAYERS, Digest
+from .release import COMPILER, LAYERS
 from .tags import TagPlan
 from .verify import Subject, Trust, read_document, verify
 
@@ -68,7 +68,7 @@ class _LayerRecord(_Strict):
     """See :func:`builder.formats.layers.cache.layer_record`."""
 
     descriptor: BlobShape
-    diff_id: Digest
+    diff_id: Sha256
     origin: str
     title: str
     packages: list[str]
@@ -85,13 +85,15 @@ class LayersRecord(_Strict):
     """Manifest and config of the base."""
 
 
+#: A :class:`builder.formats.layers.entry.PackageIndex`, with all values of each entry.
+_Index = tuple[list[tuple[str, Kind, int, str]], list[str], list[str], int, list[str]]
 #: Names of records, and what they hold. Others are ignored.
 _SHAPES: Mapping[str, Any] = {
     r"layers/(bytecode-)?[0-9a-f]{64}": _LayerRecord,
     r"bytecode/python-[0-9a-f]{64}": _LayerRecord,
     r"bytecode/[0-9a-f]{64}": RecordedModules,
     r"layers/libraries-\d+-[0-9a-f]{64}": RecordedLibraries,
-    r"index/[0-9a-f]{64}": PackageIndex,
+    r"index/[0-9a-f]{64}": _Index,
     r"index/[0-9a-f]{64}-record": dict[str, str],
     r"index/licences-[\w-]+": tuple[str, ...],
     r"index/python-[0-9a-f]{64}": tuple[str, str],

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from builder.core.store.blobs import Store
 from builder.core.store.records import Record
+from builder.formats.oci.shapes import Sha256
 
 from .content import read_steps
 from .elf import ElfReader, Needed
@@ -71,7 +72,9 @@ class LayerLibraries:
 class RecordedLibraries:
     """The libraries of a layer that builder wrote."""
 
-    digest: str
+    __pydantic_config__ = {"extra": "forbid"}
+
+    digest: Sha256
     """Of the layer's blob: pruning removes both together."""
     files: Libraries
 

@@ -18,6 +18,9 @@ from builder.formats.layers.cache import layer_record
 from tests.support.images import make_layer, make_test_image
 
 NAME = "layers/" + "a" * 64 + ".json"
+MODULES = "bytecode/" + "a" * 64 + ".json"
+COMPILED = {"tag": "cpython-311", "digest": f"sha256:{'1' * 64}", "size": 1, "files": []}
+LIBRARIES = "layers/libraries-1-" + "a" * 64 + ".json"
 INDEX = "index/" + "a" * 64 + ".json"
 
 
@@ -44,8 +47,13 @@ def record(records: Any, **more: Any) -> bytes:
         record({NAME: 3}),
         record({NAME: {"diff_id": "sha256:1"}}),
         record({INDEX: [[["x"]], [], [], 1, []]}),
+        record({INDEX: [[["x", "file"]], [], [], 1, []]}),
         record({INDEX: [[["x", "device", 0, ""]], [], [], 1, []]}),
         record({"index/licences-sha256-a.json": "MIT"}),
+        record({MODULES: {**COMPILED, "digest": "sha256:../x"}}),
+        record({MODULES: {**COMPILED, "more": 1}}),
+        record({LIBRARIES: {"digest": "sha256:1", "files": {}}}),
+        record({LIBRARIES: {"digest": f"sha256:{'1' * 64}", "files": {}, "more": 1}}),
     ],
 )
 def test_damaged(data: bytes, image: Image) -> None:
