@@ -1,6 +1,6 @@
 """Files beside the modules: scripts in other languages, and tables of text for people in YAML.
 
-They are read when they are needed: most commands run no script and explain no error.
+They are read once, when they are needed: most commands run no script and explain no error.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 
+@functools.cache
 def read_beside(module: str, name: str) -> str:
     """Return the text of a file in the folder of a module; ``module`` is its ``__file__``."""
     return Path(module).with_name(name).read_text("utf-8")

@@ -84,7 +84,8 @@ def compile_packages(
         SpaceError: the disk is full.
     """
     found = {package.key: _known(request, package) for package in chosen}
-    for make in (_reuse, _compile) if request.work.store.reuse else (_compile,):
+    ways = (_reuse, _compile) if request.work.store.reuse else (_compile,)
+    for make in ways:
         missing = [package for package in chosen if found[package.key] is None]
         if missing:
             make(request, missing)
@@ -174,9 +175,9 @@ def _reuse(request: BytecodeRequest, missing: Sequence[LockedPackage]) -> None:
     may be large, the old layer of the group has its modules.
     """
     store = request.work.store
+    assert store.reuse is not None
     records = [(p.name, modules_record(request, p).read()) for p in missing]
-    published = store.reuse.records if store.reuse else {}
-    for name, data in published.items():
+    for name, data in store.reuse.records.items():
         if not name.startswith("layers/bytecode-"):
             continue
         known = [found for package, found in records if found and package in data["packages"]]

@@ -7,6 +7,7 @@ Ubuntu keep it.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,6 +79,7 @@ def snapshot(url: str, time: int) -> str | None:
     return moved(url, pairs)
 
 
+@functools.cache
 def _archives() -> dict[str, list[_DebianArchive]]:
     """Return the public archives by ID of os-release(5)."""
     rows = table(__file__, "debarchives.yaml")
