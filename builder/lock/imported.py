@@ -31,7 +31,8 @@ from .basepython import refuse_conda_packages
 from .formats import ForeignLock, LockTarget, foreign_python, read_foreign
 from .groups import left_out_line
 from .inputs import Inputs, channels, missing, recorded_inputs
-from .manifests import CHANNEL, is_manifest, pinned_python
+from .manifests import is_manifest
+from .manifests.reader import CHANNEL, pinned_python
 from .names import pypi_name
 from .othertools import relock_command
 from .pipsection import PipSection

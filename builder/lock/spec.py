@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from builder.core.model import LockedSource, SourceKind
 from builder.core.redact import redact
@@ -80,6 +82,18 @@ def spec_of(name: str, locked: LockedSource) -> SourceSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexPin:
+    """The index that alone may have a package of the pip section."""
+
+    name: str
+    """Of the package, normalised (PEP 503)."""
+    url: str
+    """Without its last slash; may contain ``$VARIABLES``."""
+    marker: str = ""
+    """An environment marker (PEP 508); empty: always."""
+
+
+@dataclass(frozen=True, slots=True)
 class Environment:
     """An environment file for one platform."""
 
@@ -105,6 +119,16 @@ class Environment:
     """Names of packages that are never built, or ``:all:``."""
     variables: tuple[tuple[str, str], ...] = ()
     """Names and values of ``variables:``, which conda sets when it activates the environment."""
+
+    pins: tuple[IndexPin, ...] = ()
+    limits: tuple[Spec, ...] = ()
+    """Conda specs of packages that are not asked for: their versions if others need them."""
+    virtual_packages: tuple[tuple[str, str], ...] = ()
+    """Names and versions of the virtual packages that the file declares."""
+    exclude_newer: str = ""
+    """A date or time, see :func:`builder.lock.inputs.cutoff`: for conda and pip packages."""
+    uv: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of uv, as its configuration file has them."""
 
     @property
     def lists_packages(self) -> bool:

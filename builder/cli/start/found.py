@@ -12,7 +12,8 @@ from builder.core.errors import UsageError
 from builder.core.store.reading import Reader
 from builder.lock.config.safeyaml import MAX_BYTES
 from builder.lock.environment import read_any_environment
-from builder.lock.manifests import builds_package, is_manifest
+from builder.lock.manifests import is_manifest
+from builder.lock.manifests.pyproject import builds_package
 from builder.lock.othertools import FORMATS, export_command, lock_format, named_format
 from builder.lock.spec import Environment
 from builder.lock.tomlfile import load_toml, table

@@ -19,7 +19,7 @@ from builder.lock.file import read_lock
 from builder.lock.formats import foreign_python
 from builder.lock.indexes import probe_indexes
 from builder.lock.inputs import Inputs
-from builder.lock.manifests import CHANNEL
+from builder.lock.manifests.reader import CHANNEL
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment
 

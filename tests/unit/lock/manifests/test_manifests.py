@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from builder.core.errors import ConfigError
-from builder.lock.manifests import pinned_python, read_manifest
+from builder.lock.manifests import read_manifest
+from builder.lock.manifests.reader import pinned_python
 from builder.lock.spec import Environment
 
 PYPROJECT = """\
