@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Iterable, Mapping
 
@@ -13,6 +14,8 @@ from packaging.version import InvalidVersion
 
 #: conda's platforms, and the names of their processors in markers and in the tags of wheels.
 ARCHITECTURES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
+#: The versions of Python for which a marker may be true.
+_PYTHONS = tuple(f"3.{minor}" for minor in range(8, 20))
 
 
 def marker_environment(platform: str, python: str) -> dict[str, str]:
@@ -38,6 +41,12 @@ def marker_environment(platform: str, python: str) -> dict[str, str]:
 def applies(marker: Marker | str | None, platform: str, python: str) -> bool:
     """Return whether a requirement with this marker is for the target's Python."""
     return not marker or Marker(str(marker)).evaluate(marker_environment(platform, python))
+
+
+@functools.cache
+def answers(marker: str, platform: str) -> frozenset[bool]:
+    """Return whether a marker is true and whether it is false for some version of Python 3."""
+    return frozenset(applies(marker, platform, python) for python in _PYTHONS)
 
 
 def unfulfilled(requires: Iterable[str], versions: Mapping[str, str], platform: str) -> list[str]:

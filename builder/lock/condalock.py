@@ -65,6 +65,10 @@ def conda_lock_target(request: LockRequest) -> Lock:
         source = environment.sources[0]
         problem = f"{source.where}: conda-lock cannot lock {redact(source.text)}"
         raise UsageError(problem, _OMIT)
+    settings = (environment.pins, environment.limits, environment.uv, environment.constraints)
+    if any(settings) or environment.exclude_newer:
+        problem = f"{environment.path} has settings that only builder's own solvers follow"
+        raise UsageError(problem, _OMIT)
     to_solve = request_for_solver(request, environment)
     channels = reachable_channels(to_solve)
     _check_channels(channels)

@@ -148,9 +148,8 @@ def _solve_python(task: _Task, needed: str) -> tuple[list[LockedPackage], tuple[
     environment = task.request.environment
     conda = [s for s in environment.conda if s.text != "pip" or not is_manifest(environment.path)]
     pinned = pinned_python(task.path.parent)
-    if pinned and not any(s.name == "python" and s.text.endswith(f"={pinned}") for s in conda):
-        where = str(task.path.parent / ".python-version")
-        conda.append(Spec(f"python={pinned}", "python", where))
+    if pinned and all(spec.text != pinned.text for spec in conda):
+        conda.append(pinned)
     environment = replace(environment, path=task.path, conda=(*conda, spec), pip=())
     request = replace(task.request, newest=task.cutoffs.conda, environment=environment)
     return solve_conda_packages(request)

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +20,7 @@ from builder.formats.net.pipconfig import PYPI, PipConfiguration, pip_configurat
 from builder.formats.net.urlvariables import expanded
 
 from .request import SolveRequest
+from .spec import IndexPin
 
 #: Packages that only builds for CUDA need. Some for CPUs need nvidia-ml-py and nvidia-nccl.
 _NEEDS_CUDA = re.compile(r"cuda-toolkit|nvidia-(cublas|cuda-runtime|cudnn)(-cu\d+)?")
@@ -38,6 +39,7 @@ class Indexes:
     no_index: bool = False
     unreachable: tuple[str, ...] = ()
     """The public URLs of indexes that do not answer: pip's own configuration takes their place."""
+    pins: tuple[IndexPin, ...] = ()
 
     @property
     def pages(self) -> tuple[str, ...]:
@@ -47,9 +49,13 @@ class Indexes:
     @property
     def urls(self) -> tuple[str, ...]:
         """The URLs of indexes and find-links."""
-        return (*self.pages, *self.find_links)
+        return (*self.pages, *self.find_links, *(pin.url for pin in self.pins))
 
-    def uv_toml(self, where: str) -> str:
+    def pages_of(self, name: str) -> tuple[str, ...]:
+        """Return the URLs of the indexes that may have a package."""
+        return tuple(pin.url for pin in self.pins if pin.name == name) or self.pages
+
+    def uv_toml(self, where: str, more: Mapping[str, Any]) -> str:
         """Return the settings of uv, with the values of variables, which may be secret.
 
         uv reads a value of this file as one URL, whatever characters it has. A requirements file
@@ -57,18 +63,54 @@ class Indexes:
 
         Args:
             where: the environment file, for messages.
+            more: other settings of uv.
+
+        Raises:
+            ConfigError: a variable in a URL is not set, or one of the other settings has a variable.
+        """
+        if "$" in _toml(more):  # uv replaces variables in all URLs
+            problem = f"{where}: variables are for URLs of indexes, not for other settings of uv"
+            raise ConfigError(problem, "credentials belong into ~/.netrc")
+        values: dict[str, object] = {
+            "index-strategy": "unsafe-best-match",
+            **more,
+            "index-url": expanded(self.main, where),
+            "extra-index-url": [expanded(url, where) for url in self.extra],
+            "find-links": [expanded(url, where) for url in self.find_links],
+            "no-index": self.no_index or more.get("no-index"),
+        }
+        return "".join(f"{key} = {_toml(value)}\n" for key, value in values.items() if value)
+
+    def pyproject(self, requirements: Sequence[str], where: str) -> str:
+        """Return a ``pyproject.toml`` for uv, in which packages have an index of their own.
+
+        Args:
+            requirements: those of the packages with pins.
+            where: as in :meth:`uv_toml`.
 
         Raises:
             ConfigError: a variable in a URL is not set.
         """
-        values: dict[str, object] = {
-            "index-url": expanded(self.main, where),
-            "extra-index-url": [expanded(url, where) for url in self.extra],
-            "find-links": [expanded(url, where) for url in self.find_links],
-            "no-index": self.no_index,
-        }
-        texts = {key: json.dumps(v, ensure_ascii=False) for key, v in values.items() if v}
-        return "".join(f"{key} = {text}\n" for key, text in texts.items())
+        sources: dict[str, list[dict[str, str]]] = {}
+        for number, pin in enumerate(self.pins):
+            marker = {"marker": pin.marker} if pin.marker else {}
+            sources.setdefault(pin.name, []).append({"index": f"pin-{number}", **marker})
+        indexes = [
+            {"name": f"pin-{number}", "url": expanded(pin.url, where), "explicit": True}
+            for number, pin in enumerate(self.pins)
+        ]
+        project = {"name": "pins", "version": "0", "dependencies": list(requirements)}
+        uv = {"sources": sources, "index": indexes}
+        return f"project = {_toml(project)}\ntool = {_toml({'uv': uv})}\n"
+
+
+def _toml(value: Any) -> str:
+    """Return a value of TOML on one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def find_indexes(request: SolveRequest) -> Indexes:
@@ -83,22 +125,35 @@ def find_indexes(request: SolveRequest) -> Indexes:
     """
     configuration = pip_configuration()
     links = _find_links(request, configuration)
-    main, *extra = named_indexes(request)
-    unreachable = _unreachable_indexes(request, [*filter(None, (main, *extra))])
+
+    def actual(url: str) -> str:
+        """Return the mirror of an index, which for PyPI may be in pip's configuration."""
+        mirrored = mirrored_url(request.settings, url)
+        return configuration.index_url or PYPI if mirrored == PYPI else mirrored
+
+    environment = request.environment
+    main, *others = named_indexes(request)
+    extra = list(map(actual, others))
+    pins = [replace(pin, url=actual(pin.url)) for pin in environment.pins]
+    unreachable = _unreachable_indexes(
+        request, [*filter(None, (main, *extra)), *(pin.url for pin in pins)]
+    )
     replaced = tuple(public_url(request.settings, url) for url in unreachable)
     if main in unreachable:
         main = ""
     extra = [url for url in dict.fromkeys(extra) if url not in unreachable]
+    found = tuple(pin for pin in pins if pin.url not in unreachable)
     if configuration.no_index and not main:
         # Without an index or no-index uv would use PyPI.
         first = extra[0] if extra else ""
-        return Indexes(first, tuple(extra), links, no_index=not extra, unreachable=replaced)
+        return Indexes(first, tuple(extra), links, not extra, replaced, found)
     main = main or configuration.index_url or mirrored_url(request.settings, PYPI)
     # pip treats all indexes alike, and so does uv with "unsafe-best-match". uv prefers an extra
     # index to the main one for the same wheel, so the main one is first among the extra ones too:
-    # its URL goes into the lock.
-    indexes = dict.fromkeys(filter(None, [main, *extra, *configuration.extra_index_urls]))
-    return Indexes(main, tuple(indexes), links, unreachable=replaced)
+    # its URL goes into the lock. With uv's own "first-index" the main one is the last.
+    before = [] if environment.uv.get("index-strategy") == "first-index" else [main]
+    indexes = tuple(dict.fromkeys([*before, *extra, *configuration.extra_index_urls]))
+    return Indexes(main, indexes, links, False, replaced, found)
 
 
 def named_indexes(request: SolveRequest) -> list[str]:

@@ -131,7 +131,7 @@ class Inputs:
         pip, own = pip_configuration(), self.environment
         urls = [*recipe_urls(self.recipe), pip.index_url, *pip.extra_index_urls, *pip.find_links]
         urls += [*own.channels, own.index_url, *own.extra_index_urls, *own.find_links]
-        urls += [source.url for source in own.sources]
+        urls += [source.url for source in own.sources] + [pin.url for pin in own.pins]
         return UrlVariables(tuple(url for url in urls if url and "$" in url and "://" in url))
 
 
@@ -239,6 +239,8 @@ def _pip_options(recipe: Recipe, environment: Environment) -> dict[str, Any]:
         "exclude_newer": recipe.pip.exclude_newer,
         "no_binary": list(environment.no_binary),
         "only_binary": list(environment.only_binary),
+        "pins": [f"{pin.name} {pin.url} {pin.marker}".strip() for pin in environment.pins],
+        "uv": dict(environment.uv),
     }
     return {name: value for name, value in options.items() if value}
 

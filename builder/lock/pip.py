@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,12 +82,14 @@ def solve_pip(
     chooser = WheelChooser(request, python.version, indexes.urls)
     with temporary_folder(request.settings.tmpdir, 0o700) as folder:
         sourced = SourceSolver(request, conda, indexes, folder, builder)
+        warnings: dict[str, None] = {}
         with_built = replace(indexes, find_links=(*indexes.find_links, sourced.links.as_uri()))
 
         def solve(requirements: Sequence[str], constraints: Sequence[str]) -> list[dict[str, Any]]:
             files = {"requirements.in": requirements, "constraints.txt": constraints}
             files["overrides.txt"] = sourced.overrides
-            solved = _solve(request, python.version, provided, with_built, files)
+            solved, found = _solve(request, python.version, provided, with_built, files)
+            warnings.update(dict.fromkeys(found))
             taken = [package for package in solved if package["name"] not in provided]
             check_kind(request, indexes.unreachable, taken)
             return taken
@@ -95,7 +97,10 @@ def solve_pip(
         def locked(solved: Sequence[Mapping[str, Any]]) -> list[LockedPackage]:
             return [sourced.package(found["name"]) or chooser.locked(found) for found in solved]
 
-        return locked(sourced.solve(solve, locked))
+        packages = locked(sourced.solve(solve, locked))
+        for text in (*warnings, *_prereleases(request, packages)):
+            request.reporter.warn(f"{request.environment.path}: {text}")
+        return packages
 
 
 def _solve(
@@ -104,8 +109,8 @@ def _solve(
     provided: Mapping[str, str],
     indexes: Indexes,
     files: Mapping[str, Sequence[str]],
-) -> list[dict[str, Any]]:
-    """Return the packages of uv's ``pylock.toml`` (PEP 751).
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the packages of uv's ``pylock.toml`` (PEP 751), and uv's warnings.
 
     ``files`` are lines for uv's files of requirements, besides those of the environment.
     """
@@ -118,13 +123,26 @@ def _solve(
         for name, lines in files.items():
             _write_requirements(folder / name, [*lines, *more.get(name, ())], path)
         # URLs may contain passwords: never in arguments
-        (folder / "uv.toml").write_text(indexes.uv_toml(str(path)))
+        (folder / "uv.toml").write_text(indexes.uv_toml(str(path), request.environment.uv))
+        pins = {pin.name for pin in indexes.pins}.difference(provided)
+        if pinned := [spec.text for spec in request.environment.pip if spec.name in pins]:
+            (folder / "pyproject.toml").write_text(indexes.pyproject(pinned, str(path)))
         if request.previous:
             (folder / "pylock.toml").write_text(_preferences(request.previous))
-        run_uv(folder, request, python, provided, indexes)
+        warnings = run_uv(folder, request, python, provided, indexes)
         solved = loads((folder / "pylock.toml").read_text())
     packages: list[dict[str, Any]] = solved.get("packages", [])
-    return packages
+    return packages, warnings
+
+
+def _prereleases(request: SolveRequest, packages: Sequence[LockedPackage]) -> Iterator[str]:
+    """Yield warnings about pre-releases that no requirement names: no stable release fits."""
+    specs = {spec.name: Requirement(spec.text).specifier for spec in request.environment.pip}
+    for package in packages:
+        named, version = specs.get(package.name), package.version
+        is_asked = package.source or (named is not None and named.prereleases)
+        if Version(version).is_prerelease and not is_asked:
+            yield f"{package.name} {version} is a pre-release: no other release fits"
 
 
 def _write_requirements(path: Path, lines: Sequence[str], named_by: Path) -> None:

@@ -67,7 +67,10 @@ def find_wheels(name: str, request: SolveRequest, python: str, indexes: Indexes)
 def _all_files(name: str, request: SolveRequest, indexes: Indexes) -> Iterator[dict[str, Any]]:
     """Yield the files of a package on all indexes, and those of the find-links."""
     with make_client(1) as client:
-        for page in (*(f"{url.rstrip('/')}/{name}/" for url in indexes.pages), *indexes.find_links):
+        for page in (
+            *(f"{url.rstrip('/')}/{name}/" for url in indexes.pages_of(name)),
+            *indexes.find_links,
+        ):
             yield from _files(page, request, client)
 
 

@@ -43,6 +43,7 @@ from builder.core.settings import Settings
 
 from .config.wheelbuild import WheelBuild
 from .indexes import Indexes
+from .manifests.keys import build_settings
 from .names import conda_mapping, pypi_name
 from .request import BuiltWheel, SolveRequest, WheelBuilder
 from .sdists import find_sdists, find_wheels
@@ -353,12 +354,23 @@ class SourceSolver:
         if self.builder is None:
             problem = f"{spec.where}: {redact(spec.text)} has to be built from its source"
             raise SolveError(problem, "lock with builder lock, which builds wheels")
+        self._refuse_settings(spec)
         before = (p for p in self.request.previous if p.name == spec.name and p.source)
         wheel = self.builder.build(spec, packages, next(before, None))
         self.wheels[wheel.name] = wheel
         if self._settings(wheel.name).no_isolation:
             self._images[wheel.name] = (spec, packages)
         return wheel
+
+    def _refuse_settings(self, spec: SourceSpec) -> None:
+        """Raise ConfigError if settings of uv concern a build, and the recipe has none for it."""
+        environment, recipe, name = self.request.environment, self.request.recipe, spec.name or ""
+        keys = build_settings(environment.uv, name)
+        if keys and name not in recipe.pip.build:
+            raise ConfigError(
+                f"{environment.path}: {keys[0]} is for builds by uv, and builder builds {name}",
+                f"write settings into {recipe.source}: pip: {{build: {{{name}: {{...}}}}}}",
+            )
 
     def _place(self, wheel: BuiltWheel, folder: Path) -> str:
         """Put a wheel into a folder, under its own name, and return the URL of the file."""

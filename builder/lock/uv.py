@@ -36,6 +36,10 @@ _UV_SETTINGS = re.compile(
     r"UV_(HTTP_TIMEOUT|CONCURRENT_|NATIVE_TLS|SYSTEM_CERTS|KEYRING_PROVIDER|INSECURE_HOST)"
 )
 _LIMIT_S = 900
+#: A warning of uv, with the lines that continue it.
+_WARNING = re.compile(r"(?m)^warning: (.*(?:\n[ \t]+.*)*)\n?")
+#: In its warning about one of builder's own files.
+_IS_EMPTY = "does not contain any dependencies"
 #: Words of uv's messages, by the kind of problem.
 _NETWORK_ERROR = re.compile(
     r"[Ff]ailed to fetch|error sending request|[Nn]etwork (connectivity )?(is|was) disabled|Could not connect"
@@ -49,10 +53,11 @@ _WHEELS_REQUIRED = re.compile(r"Wheels are required for (.*?) because")
 
 def run_uv(
     folder: Path, request: SolveRequest, python: str, provided: Mapping[str, str], indexes: Indexes
-) -> None:
+) -> list[str]:
     """Solve ``requirements.in`` under ``constraints.txt`` and ``overrides.txt`` with ``uv.toml``.
 
-    Writes ``pylock.toml``. All of them are in ``folder``.
+    If there is a ``pyproject.toml``, its requirements count too. Writes ``pylock.toml``. All of
+    them are in ``folder``. Returns uv's warnings, such as that of an extra that does not exist.
 
     Args:
         folder: the working folder, with the four files.
@@ -67,13 +72,18 @@ def run_uv(
     """
     path = request.environment.path
     command, env = _command(request, python), _environment(folder / "bin")
+    if (folder / "pyproject.toml").exists():
+        command.append("pyproject.toml")
     problem = f"{path}: uv found no solution within {_LIMIT_S} s"
     late = FetchError(problem, "check the network and the indexes, then run again")
     done = run_tool(command, folder, env, _LIMIT_S, late)
+    text = redact(unexpanded(done.stderr, indexes.urls)).replace(f"{folder}/", "")
+    text = text.replace("requirements.in", str(path))
     if done.returncode:
         log.debug("uv ended with exit code %d", done.returncode)
-        text = redact(unexpanded(done.stderr, indexes.urls)).replace(f"{folder}/", "")
-        raise _explained(text.replace("requirements.in", str(path)), request, provided, indexes)
+        raise _explained(_WARNING.sub("", text), request, provided, indexes)
+    warnings = (" ".join(found.split()) for found in _WARNING.findall(text))
+    return [warning for warning in warnings if _IS_EMPTY not in warning]
 
 
 def _command(request: SolveRequest, python: str) -> list[str]:
@@ -82,8 +92,8 @@ def _command(request: SolveRequest, python: str) -> list[str]:
     command += ["--format", "pylock.toml", "--output-file", "pylock.toml"]
     # besides uv.toml uv reads no configuration: neither the user's, nor one of a folder above
     command += ["--no-config", "--config-file", "uv.toml"]
-    command += ["--no-header", "--no-annotate", "--quiet"]
-    command += ["--only-binary", ":all:", "--index-strategy", "unsafe-best-match"]
+    command += ["--no-header", "--no-annotate"]
+    command += ["--only-binary", ":all:"]
     command += ["--python", sys.executable, "--no-python-downloads"]
     command += ["--python-version", python, "--python-platform", _platform(request)]
     command += ["--cache-dir", str(CacheFolders(request.settings.cache).uv)]

@@ -73,7 +73,7 @@ def read_manifest(
         return reader.environment()
     file = load_toml(path)
     pixi = table(file.data, "tool", "pixi") if path.name == "pyproject.toml" else file.data
-    project = PyProject(file) if path.name == "pyproject.toml" else None
+    project = PyProject(file, platform) if path.name == "pyproject.toml" else None
     if pixi:
         _refuse_groups(path, groups)
         Pixi(file, pixi, platform, project).read(reader, environment)

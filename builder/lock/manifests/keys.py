@@ -4,6 +4,8 @@
 |---|---|
 | ``read`` | builder reads the key |
 | ``uv`` | uv reads it: the value is copied into the settings of uv (:func:`settings_of_uv`) |
+| ``build`` | it concerns wheels that are built: an error if the recipe has no settings for one |
+| ``build packages`` | the same, for those of the packages that it lists |
 | ``same`` | it cannot change what is locked |
 | ``refuse`` | an error; text after a colon is the hint |
 | a list | these values are read, others are refused |
@@ -16,6 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from packaging.utils import canonicalize_name
 
 from builder.core.datafiles import table
 from builder.core.errors import ConfigError
@@ -69,6 +73,16 @@ def refused(file: TomlFile, key: str, hint: str) -> ConfigError:
 
 
 def settings_of_uv(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings in ``[tool.uv]`` that uv itself reads, see ``keys.yaml``."""
+    """Return the settings in ``[tool.uv]`` that uv itself reads, and those of builds."""
     keys = rules_of("uv")["keys"]
-    return {key: value for key, value in data.items() if keys.get(key) == "uv"}
+    return {key: v for key, v in data.items() if str(keys.get(key)).startswith(("uv", "build"))}
+
+
+def build_settings(settings: Mapping[str, Any], name: str) -> list[str]:
+    """Return the keys among uv's settings that change how a package is built."""
+    keys = rules_of("uv")["keys"]
+    of_all = [key for key, value in settings.items() if keys.get(key) == "build" and value]
+    of_some = [key for key in settings if keys.get(key) == "build packages"]
+    return of_all + [
+        key for key in of_some if name in [str(canonicalize_name(one)) for one in settings[key]]
+    ]

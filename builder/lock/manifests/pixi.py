@@ -70,9 +70,10 @@ class Pixi:
         for name, value in table(part.get("pypi-dependencies")).items():
             entry = value if isinstance(value, dict) else {"version": value}
             reader.pip(_pypi_line(str(name), entry), self.file.where(str(name)))
-            reader.index(entry.get("index"))
-        for url in strings(table(part.get("pypi-options")).get("extra-index-urls")):
-            reader.index(url)
+            if entry.get("index"):
+                reader.pin(str(name), entry["index"], self.file.where(str(name)))
+        urls = table(part.get("pypi-options")).get("extra-index-urls")
+        reader.option("--extra-index-url", urls, self.file)
 
 
 def _channel(value: Any) -> str:

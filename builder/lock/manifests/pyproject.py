@@ -1,41 +1,103 @@
-"""``pyproject.toml``: ``[project]`` and ``[dependency-groups]``, with the tables of uv."""
+"""``pyproject.toml``: ``[project]`` and ``[dependency-groups]``, with ``[tool.uv]``.
+
+What uv reads by itself is copied into its settings; builder reads what it has to build itself::
+
+    [tool.uv.sources]
+    torch = {index = "cpu"}                                uv: torch is from this index alone
+    tool = {git = "https://...", marker = "..."}           tool @ git+https://... ; MARKER
+    [tool.uv]
+    constraint-dependencies = ["numpy<2"]                  uv: the same setting
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from packaging.dependency_groups import resolve_dependency_groups
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from builder.core.errors import ConfigError
+from builder.core.markers import answers
 from builder.core.model import MAIN
 from builder.lock.config.merge import choices
 from builder.lock.tomlfile import TomlFile, items, load_toml, strings, table
 
-from .reader import ManifestReader, source_line
+from .keys import check_keys, refused, settings_of_uv
+from .reader import ManifestReader, both, source_line
+
+_TOOLS = ("poetry", "pdm")
+#: Settings of uv, and pip's options with the same meaning.
+_OPTIONS = {
+    "index-url": "--index-url",
+    "extra-index-url": "--extra-index-url",
+    "find-links": "--find-links",
+    "no-binary": "--no-binary",
+    "no-binary-package": "--no-binary",
+    "no-build": "--only-binary",
+    "no-build-package": "--only-binary",
+}
+#: Keys of a dependency of poetry that name a place in addition to ``[project]``.
+_POETRY_PLACES = frozenset({"git", "path", "file", "url"})
 
 
 class PyProject:
-    """``[project]`` of a ``pyproject.toml``, with the tables of uv."""
+    """``[project]`` of a ``pyproject.toml``, with the tables of uv.
 
-    def __init__(self, file: TomlFile) -> None:
+    A member of a uv workspace has the settings, and where it has none itself the sources, of the
+    workspace's root.
+    """
+
+    def __init__(self, file: TomlFile, platform: str) -> None:
         self._file = file
+        self._platform = platform
         self._project = table(file.data, "project")
-        self._extras = table(self._project.get("optional-dependencies"))
-        self._groups = table(file.data, "dependency-groups")
-        uv = table(file.data, "tool", "uv")
-        self._sources = {canonicalize_name(k): v for k, v in table(uv.get("sources")).items()}
-        self._indexes = [table(entry) for entry in items(uv.get("index"))]
-        self._urls = {str(one["name"]): one.get("url") for one in self._indexes if one.get("name")}
+        self.name = canonicalize_name(str(self._project.get("name", "")))
+        extras = table(self._project.get("optional-dependencies"))
+        self._extras = {canonicalize_name(name): strings(v) for name, v in extras.items()}
+        self._groups = dict(table(file.data, "dependency-groups"))
+        own = table(file.data, "tool", "uv")
+        if legacy := strings(own.get("dev-dependencies")):
+            self._groups["dev"] = [*items(self._groups.get("dev")), *legacy]
+        self._root = workspace_of(file) or file
+        self._uv = table(self._root.data, "tool", "uv")
+        named = {**table(self._uv.get("sources")), **table(own.get("sources"))}
+        self._sources = {canonicalize_name(name): value for name, value in named.items()}
+        self._indexes = [table(entry) for entry in items(self._uv.get("index"))]
+        indexes = [*self._indexes, *map(table, items(own.get("index")))]
+        self._urls = {str(one["name"]): one.get("url") for one in indexes if one.get("name")}
 
     @property
     def groups(self) -> list[str]:
-        """The names of extras and dependency groups."""
-        return [*self._extras, *self._groups]
+        """The normalised names of extras and dependency groups."""
+        return [*self._extras, *map(canonicalize_name, self._groups)]
+
+    def check(self) -> None:
+        """Refuse keys of other tools that builder would drop.
+
+        Raises:
+            ConfigError: see :func:`builder.lock.manifests.keys.check_keys`.
+        """
+        for file in {self._root.path: self._root, self._file.path: self._file}.values():
+            check_keys(file, table(file.data, "tool", "uv"), "uv")
+        for tool in _TOOLS:
+            check_keys(self._file, table(self._file.data, "tool", tool), tool)
+        if not self._is_dynamic("dependencies"):
+            for name, entry in table(self._file.data, "tool", "poetry", "dependencies").items():
+                for key in _POETRY_PLACES.intersection(table(entry)):
+                    hint = f"name it in [project]: dependencies = ['{name} @ ...']"
+                    raise refused(self._file, f"tool.poetry.dependencies.{name}.{key}", hint)
+        environments = strings(self._uv.get("environments"))
+        if environments and not any(self._may_apply(text) for text in environments):
+            hint = "add the environment: sys_platform == 'linux'"
+            raise refused(self._root, "tool.uv.environments", hint)
 
     def read(self, reader: ManifestReader, groups: Sequence[str]) -> None:
+        """Add the requirements of some groups and extras, with Python and the settings of uv."""
+        self.check()
         self.read_python(reader)
         extras = self._of_backend(groups)
         for group in groups or (MAIN,):
@@ -45,15 +107,25 @@ class PyProject:
                     reader.own_code(extras, self._file.where("build-system"))
             elif group not in extras:
                 self.read_group(reader, group)
+        self._read_settings(reader)
+
+    def _read_settings(self, reader: ManifestReader) -> None:
+        """Add the indexes and settings of uv."""
         for entry in self._indexes:
             if not entry.get("explicit"):
-                reader.index(entry.get("url"))
+                option = "--index-url" if entry.get("default") else "--extra-index-url"
+                reader.option(option, entry.get("url"), self._root)
+        for key, option in _OPTIONS.items():
+            reader.option(option, self._uv.get(key), self._root)
+        reader.uv |= settings_of_uv(self._uv)
 
     def read_python(self, reader: ManifestReader) -> None:
+        """Add the version of Python."""
         text = str(self._project.get("requires-python", ""))
-        reader.python(text, self._file.where(text) if text else str(self._file.path))
+        where = self._file.where(text) if text else str(self._file.path)
+        reader.python(text, where, self._root.path.parent)
 
-    def read_main(self, reader: ManifestReader) -> None:
+    def read_main(self, reader: ManifestReader, marker: str = "") -> None:
         """Add the project's dependencies, unless only its build backend knows them."""
         if self._is_dynamic("dependencies") and not builds_package(self._file):
             raise ConfigError(
@@ -63,7 +135,7 @@ class PyProject:
                 "poetry export --without-hashes -o requirements.txt",
             )
         for text in strings(self._project.get("dependencies")):
-            self._read(reader, text)
+            self._read(reader, text, marker)
 
     def _is_dynamic(self, key: str) -> bool:
         """Return whether only the build backend knows a key of ``[project]``."""
@@ -75,60 +147,166 @@ class PyProject:
             return []
         return [group for group in groups if group not in (MAIN, *self.groups)]
 
-    def read_group(self, reader: ManifestReader, group: str) -> None:
-        """Add the requirements of an extra or a dependency group."""
-        if group not in self.groups:
+    def read_group(self, reader: ManifestReader, group: str, marker: str = "") -> None:
+        """Add the requirements of an extra or a dependency group (PEP 735)."""
+        name = canonicalize_name(group)
+        if name not in self.groups:
             problem = f"{self._file.path}: no extra and no dependency group {group!r}"
             raise ConfigError(problem, choices(group, [MAIN, *self.groups]))
-        members = group_members(self._groups, group)
-        for text in (*strings(self._extras.get(group)), *members):
-            self._read(reader, text)
+        for text in self._extras.get(name, ()):
+            self._read(reader, text, marker, extra=name)
+        if name in map(canonicalize_name, self._groups):
+            for text in self._members(name):
+                self._read(reader, text, marker, group=name)
+            settings = table(self._uv.get("dependency-groups"))
+            of_group = {canonicalize_name(key): table(value) for key, value in settings.items()}
+            if text := str(of_group.get(name, {}).get("requires-python", "")):
+                reader.python(text, self._root.where(text), self._root.path.parent)
 
-    def _read(self, reader: ManifestReader, text: str) -> None:
-        """Add a requirement, with its source in ``[tool.uv.sources]``."""
+    def _members(self, name: str) -> Sequence[str]:
+        """Return the requirements of a dependency group and of those that it includes."""
+        try:
+            return resolve_dependency_groups(self._groups, name)
+        except ExceptionGroup as e:
+            problem = f"{self._file.where('dependency-groups')}: {e.message}: {e.exceptions[0]}"
+            raise ConfigError(problem, "correct the table [dependency-groups]") from None
+
+    def _read(
+        self,
+        reader: ManifestReader,
+        text: str,
+        marker: str = "",
+        extra: str = "",
+        group: str = "",
+    ) -> None:
+        """Add a requirement of an extra, a group or the project, with its sources."""
         where = self._file.where(text)
         try:
             requirement = Requirement(text)
         except (InvalidRequirement, RecursionError):
             reader.pip(text, where)  # its error names the problem
             return
-        own = canonicalize_name(str(self._project.get("name", "")))
-        if canonicalize_name(requirement.name) == own:
-            for extra in sorted(requirement.extras):  # an extra of the project that names others
-                self.read_group(reader, extra)
+        marker = both(marker, requirement.marker)
+        if not self._may_apply(marker):
             return
-        sources = self._sources_of(requirement.name, where)
-        for source in sources:
-            reader.index(self._urls.get(str(source.get("index", ""))))
-        lines = [line for source in sources if (line := source_line(requirement, source))]
-        for line in lines or [text]:
-            reader.pip(line, where)
+        if canonicalize_name(requirement.name) == self.name:
+            # an extra of the project that names others
+            for other in sorted(map(canonicalize_name, requirement.extras)):
+                if reader.enter(self._file.path, other, marker):
+                    self.read_group(reader, other, marker)
+            return
+        requirement.marker = None
+        is_placed = False
+        for entry in self._chosen(requirement.name, extra, group):
+            if "index" in entry:
+                self._pin(reader, requirement.name, entry, where)
+                continue
+            source = {**entry, "marker": both(marker, entry.get("marker"))}
+            self._read_place(reader, requirement, source, where)
+            is_placed |= False not in answers(str(entry.get("marker") or ""), self._platform)
+        if not is_placed:
+            reader.pip(f"{requirement} ; {marker}" if marker else str(requirement), where)
 
-    def _sources_of(self, name: str, where: str) -> list[dict[str, Any]]:
-        """Return the entries of ``[tool.uv.sources]`` for a package."""
+    def _may_apply(self, marker: str) -> bool:
+        """Return whether a marker is true for some Python on the platform."""
+        try:
+            return True in answers(marker, self._platform)
+        except ValueError as e:
+            problem = f"{self._file.where(marker)}: wrong marker: {str(e).splitlines()[0]}"
+            raise ConfigError(problem, "write it as sys_platform == 'linux'") from None
+
+    def _chosen(self, name: str, extra: str, group: str) -> list[Mapping[str, Any]]:
+        """Return the entries of ``[tool.uv.sources]`` that may count for a requirement."""
+        unread = self._uv.get("no-sources"), strings(self._uv.get("no-sources-package"))
+        if unread[0] is True or canonicalize_name(name) in map(canonicalize_name, unread[1]):
+            return []
         value = self._sources.get(canonicalize_name(name))
-        sources = [table(source) for source in (value if isinstance(value, list) else [value])]
-        if any(source.get("workspace") for source in sources):
-            return [{"path": self._member(name, where), "editable": True}]
-        return sources
+        return [
+            source
+            for source in map(table, value if isinstance(value, list) else [value])
+            if source
+            and canonicalize_name(str(source.get("extra") or extra)) == extra
+            and canonicalize_name(str(source.get("group") or group)) == group
+            and self._may_apply(str(source.get("marker") or ""))
+        ]
 
-    def _member(self, name: str, where: str) -> str:
-        """Return the folder of a member of uv's workspace, relative to the file.
+    def _pin(
+        self, reader: ManifestReader, name: str, source: Mapping[str, Any], where: str
+    ) -> None:
+        if source["index"] not in self._urls:
+            problem = f"{where}: {name} is from the index {source['index']!r}, which has no URL"
+            raise ConfigError(problem, "add it: [[tool.uv.index]] with name and url")
+        url = self._urls[source["index"]]
+        reader.pin(name, url, where, str(source.get("marker") or ""))
+
+    def _read_place(
+        self,
+        reader: ManifestReader,
+        requirement: Requirement,
+        source: Mapping[str, Any],
+        where: str,
+    ) -> None:
+        """Add a source that is no index, with the requirements of a folder that it names."""
+        folder = self._file.path.parent
+        if source.get("workspace"):
+            member = self._member(requirement.name, where)
+            source = {**source, "path": os.path.relpath(member, folder), "editable": True}
+        reader.pip(source_line(requirement, source, folder, reader.path.parent), where)
+        project = folder / str(source.get("path", "")) / "pyproject.toml"
+        if source.get("path") and project.is_file():
+            self._read_folder(reader, project, requirement.extras, source["marker"])
+
+    def _read_folder(
+        self, reader: ManifestReader, path: Path, extras: set[str], marker: str
+    ) -> None:
+        """Add the requirements of a folder's project: its wheel does not name their sources."""
+        other = PyProject(load_toml(path), self._platform)
+        for extra in (MAIN, *sorted(extras)):
+            if not reader.enter(path.resolve(), extra, marker):
+                continue
+            other.check()
+            if extra != MAIN:
+                other.read_group(reader, extra, marker)
+            elif not other._is_dynamic("dependencies"):
+                other.read_main(reader, marker)
+
+    def _member(self, name: str, where: str) -> Path:
+        """Return the folder of a member of uv's workspace.
 
         Raises:
-            ConfigError: no folder above the file is a workspace with such a member.
+            ConfigError: the workspace has no such member.
         """
-        folder = self._file.path.absolute().parent
-        for root in (folder, *folder.parents):
-            pyproject = root / "pyproject.toml"
-            data = load_toml(pyproject).data if pyproject.is_file() else {}
-            patterns = strings(table(data, "tool", "uv", "workspace").get("members"))
-            for path in (p for glob in patterns for p in root.glob(f"./{glob}/pyproject.toml")):
-                project = table(load_toml(path).data, "project")
-                if canonicalize_name(str(project.get("name", ""))) == canonicalize_name(name):
-                    return os.path.relpath(path.parent, folder)
+        for path in _members(self._root):
+            project = table(load_toml(path).data, "project")
+            if canonicalize_name(str(project.get("name", ""))) == canonicalize_name(name):
+                return path.parent
         hint = "clone the whole repository, and run builder in it"
         raise ConfigError(f"{where}: {name} is of a workspace, and no folder above has it", hint)
+
+
+def workspace_of(file: TomlFile) -> TomlFile | None:
+    """Return the ``pyproject.toml`` of the uv workspace that a project is in; None if in none."""
+    folder = file.path.absolute().parent
+    for path in (one / "pyproject.toml" for one in (folder, *folder.parents)):
+        root = load_toml(path) if path.is_file() else None
+        if root is None or "workspace" not in table(root.data, "tool", "uv"):
+            continue
+        if path.parent == folder:
+            return file
+        return root if folder / "pyproject.toml" in _members(root) else None
+    return None
+
+
+def _members(root: TomlFile) -> list[Path]:
+    """Return the ``pyproject.toml`` of each member of a workspace, and of its root."""
+    folder, workspace = root.path.absolute().parent, table(root.data, "tool", "uv", "workspace")
+
+    def found(key: str) -> list[Path]:
+        patterns = strings(workspace.get(key))
+        return [p for glob in patterns for p in folder.glob(f"./{glob}/pyproject.toml")]
+
+    excluded = found("exclude")
+    return [root.path, *(path for path in found("members") if path not in excluded)]
 
 
 def builds_package(file: TomlFile) -> bool:
@@ -136,27 +314,3 @@ def builds_package(file: TomlFile) -> bool:
     tool = table(file.data, "tool")
     settings = (table(tool, "uv").get("package"), table(tool, "poetry").get("package-mode"))
     return bool(file.data.get("build-system")) and False not in settings
-
-
-def group_members(groups: Mapping[str, Any], name: str) -> list[str]:
-    """Return the requirements of a dependency group and of those that it includes (PEP 735).
-
-    Args:
-        groups: the table ``[dependency-groups]``.
-        name: the group; one that does not exist has no requirements.
-    """
-    found: list[str] = []
-    seen: set[str] = set()
-
-    def read(group: str) -> None:
-        if group in seen:
-            return
-        seen.add(group)
-        for item in items(groups.get(group)):
-            if isinstance(item, str):
-                found.append(item)
-            elif include := table(item).get("include-group"):
-                read(str(include))
-
-    read(name)
-    return found

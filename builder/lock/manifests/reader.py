@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from builder.core.errors import ConfigError
 from builder.core.model import MAIN
 from builder.formats.net.pipconfig import PYPI
+from builder.lock.config.yamlfile import read_text
 from builder.lock.pipsection import PipSection, plain_value
 from builder.lock.spec import Environment, IndexPin, Spec
+from builder.lock.tomlfile import TomlFile
 
 #: The channel of files that name none.
 CHANNEL = "conda-forge"
-_PYTHON_VERSION = re.compile(r"(?:cpython-|python-)?(3\.\d+)(\.\d+)?")
-#: Characters of ``.python-version`` that are read.
-_PYTHON_VERSION_CHARS = 100
+#: ``3``, ``3.12``, ``cpython@3.12.4``, ``3.13t``, ``3.13+freethreaded``, ``cpython-3.12.4-linux-...``
+_PYTHON_VERSION = re.compile(
+    r"(?:c?python)?[-@]?(3(?:\.\d+)?)(\.\d+)?(t|\+freethreaded)?(?:-linux.*)?"
+)
+#: ``>=3.11,<3.13``, ``cpython>=3.11``
+_PYTHON_SPECIFIER = re.compile(r"(?:c?python)?\s*([<>=!~][\d.,<>=!~* ]+)")
 
 
 class ManifestReader:
@@ -36,6 +45,7 @@ class ManifestReader:
         self.virtual_packages: dict[str, str] = {}
         self.exclude_newer = ""
         self.uv: dict[str, Any] = {}
+        self._entered: set[tuple[object, ...]] = set()
 
     def conda(self, text: str, name: str, where: str) -> None:
         text = plain_value(text, where)
@@ -49,23 +59,46 @@ class ManifestReader:
         extras = ",".join(group for group in groups if group != MAIN)
         self.pip(f".[{extras}]" if extras else ".", where)
 
-    def index(self, url: Any) -> None:
-        """Add a package index without its last slash. PyPI needs no option."""
-        text = str(url or "").rstrip("/")
-        if text not in ("", PYPI):
-            self._section.extra_indexes.append(plain_value(text, f"{self.path}: index"))
+    def option(self, option: str, values: Any, file: TomlFile) -> None:
+        """Add an option of pip with each of some values; ``true`` stands for all packages.
+
+        A project with indexes of its own takes each package from the first index that has it, as
+        uv does by default. PyPI is the main index anyway.
+        """
+        for value in values if isinstance(values, list) else [values]:
+            text = ":all:" if value is True else str(value or "").rstrip("/")
+            if not text or (text == PYPI and option == "--index-url"):
+                continue
+            if option.endswith("index-url"):
+                self.uv.setdefault("index-strategy", "first-index")
+            if option == "--find-links" and "://" not in text:
+                text = os.path.relpath(file.path.parent / text, self.path.parent)
+            self.pip(f"{option} {shlex.quote(text)}", file.where(str(value)))
+
+    def enter(self, *key: object) -> bool:
+        """Return whether a part of a file is read for the first time."""
+        is_new = key not in self._entered
+        self._entered.add(key)
+        return is_new
 
     def pin(self, name: str, url: Any, where: str, marker: str = "") -> None:
         """Add an index that alone may have a package."""
         text = plain_value(str(url).rstrip("/"), where)
         self.pins.append(IndexPin(canonicalize_name(name), text, marker))
 
-    def python(self, specifier: str, where: str) -> None:
-        """Add the version of Python: ``requires-python``, and that of ``.python-version``."""
+    def python(self, specifier: str, where: str, root: Path | None = None) -> None:
+        """Add the version of Python: ``requires-python``, and that of ``.python-version``.
+
+        Args:
+            specifier: of PEP 440; empty accepts any.
+            where: ``FILE:LINE``.
+            root: the folder that may have the file, if that of the project has none.
+        """
         self.conda(f"python {conda_version(specifier)}".strip(), "python", where)
-        version = pinned_python(self.path.parent)
-        if version:
-            self.conda(f"python={version}", "python", f"{self.path.parent / '.python-version'}:1")
+        for folder in dict.fromkeys((self.path.parent, root or self.path.parent)):
+            if pinned := pinned_python(folder):
+                self.conda(pinned.text, pinned.name, pinned.where)
+                break
 
     def environment(self) -> Environment:
         if not any(spec.name == "python" for spec in self._conda.values()):
@@ -95,37 +128,69 @@ def conda_version(specifier: str) -> str:
     )
 
 
-def pinned_python(folder: Path) -> str:
-    """Return the version in ``.python-version`` of a folder (``3.11``); empty if there is none."""
+def pinned_python(folder: Path) -> Spec | None:
+    """Return the version in ``.python-version`` of a folder as a conda spec; None without a file.
+
+    As with uv and pyenv the first line that is no comment counts.
+
+    Raises:
+        ConfigError: it is no version of CPython.
+    """
     path = folder / ".python-version"
     if not path.is_file():
-        return ""
-    with path.open(errors="replace") as file:
-        line = file.read(_PYTHON_VERSION_CHARS).strip()
-    match = _PYTHON_VERSION.fullmatch(line)
-    return match[1] + (match[2] or "") if match else ""
+        return None
+    lines = read_text(path).splitlines()
+    for number, line in enumerate(lines, 1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        where = f"{path}:{number}"
+        if match := _PYTHON_VERSION.fullmatch(text):
+            build = f" *_cp{match[1].replace('.', '')}t" if match[3] else ""
+            version = f"={match[1]}{match[2] or ''}"
+            spec = f"python {version.removeprefix('=')}.*{build}" if build else f"python{version}"
+            return Spec(spec, "python", where)
+        if match := _PYTHON_SPECIFIER.fullmatch(text):
+            return Spec(f"python {conda_version(match[1])}", "python", where)
+        hint = "write a version of CPython, such as 3.12"
+        raise ConfigError(f"{where}: {text[:80]!r} is no version of CPython", hint)
+    return None
 
 
-def source_line(requirement: Requirement, source: Mapping[str, Any]) -> str:
-    """Return the line of a pip section for an entry of ``[tool.uv.sources]``.
+def both(first: Marker | str | None, second: Marker | str | None) -> str:
+    """Return the marker of what two markers apply to; empty: always."""
+    texts = [str(marker) for marker in (first, second) if marker]
+    return " and ".join(f"({text})" for text in texts) if len(texts) > 1 else "".join(texts)
 
-    Empty for an entry that names an index only.
+
+def source_line(
+    requirement: Requirement,
+    source: Mapping[str, Any],
+    folder: Path | None = None,
+    start: Path | None = None,
+) -> str:
+    """Return the line of a pip section for a source of uv or pixi; empty for one without a place.
+
+    Args:
+        requirement: the name and extras.
+        source: ``git``, ``url`` or ``path``, and what belongs to it; and ``marker``.
+        folder: the folder in which a relative path starts.
+        start: the folder in which paths of the pip section start; None: the same.
     """
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-    marker = source.get("marker") or requirement.marker
-    tail = f" ; {marker}" if marker else ""
-    if url := _git_url(source) if source.get("git") else source.get("url"):
-        return f"{requirement.name}{extras} @ {url}{tail}"
-    if source.get("path"):
-        path = str(source["path"])
-        local = path if path.startswith(("/", ".")) else f"./{path}"
-        return f"-e {local}{extras}" if source.get("editable") else f"{local}{extras}"
-    return ""
-
-
-def _git_url(source: Mapping[str, Any]) -> str:
-    """Return the URL of a repository, with revision and folder, as pip has it."""
+    tail = f" ; {source['marker']}" if source.get("marker") else ""
+    inside = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
     revision = source.get("rev") or source.get("tag") or source.get("branch")
-    at = f"@{revision}" if revision else ""
-    folder = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
-    return f"git+{source['git']}{at}{folder}"
+    if source.get("git"):
+        at = f"@{revision}" if revision else ""
+        return f"{requirement.name}{extras} @ git+{source['git']}{at}{inside}{tail}"
+    if source.get("url"):
+        return f"{requirement.name}{extras} @ {source['url']}{inside}{tail}"
+    if source.get("path"):
+        path = str(Path(source["path"], source.get("subdirectory") or ""))
+        if folder and start and folder != start:
+            path = os.path.relpath(folder / path, start)
+        local = path if path.startswith(("/", ".")) else f"./{path}"
+        option = "-e " if source.get("editable") else ""
+        return f"{option}{local}{extras}{tail}"
+    return ""

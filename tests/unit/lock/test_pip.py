@@ -300,12 +300,17 @@ def test_uv_toml(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("TOKEN", 'a"\n[pip]\n\\é\U0001f600')
     indexes = Indexes("https://u:p$w@h/$TOKEN/simple", ("https://u:p$w@h/$TOKEN/simple",), ("file:///a,b",))
-    assert tomli.loads(indexes.uv_toml("e.yml")) == {
+    assert tomli.loads(indexes.uv_toml("e.yml", {"prerelease": "allow"})) == {
+        "index-strategy": "unsafe-best-match",
+        "prerelease": "allow",
         "index-url": 'https://u:p$w@h/a"\n[pip]\n\\é\U0001f600/simple',
         "extra-index-url": ['https://u:p$w@h/a"\n[pip]\n\\é\U0001f600/simple'],
         "find-links": ["file:///a,b"],
     }
-    assert tomli.loads(Indexes(no_index=True).uv_toml("e.yml")) == {"no-index": True}
+    assert tomli.loads(Indexes(no_index=True).uv_toml("e.yml", {"index-strategy": "first-index"})) == {
+        "index-strategy": "first-index",
+        "no-index": True,
+    }
     monkeypatch.delenv("TOKEN")
     with pytest.raises(ConfigError, match=r"^e\.yml: .*TOKEN is not set"):
-        indexes.uv_toml("e.yml")
+        indexes.uv_toml("e.yml", {})

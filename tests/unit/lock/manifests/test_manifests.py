@@ -9,7 +9,7 @@ import pytest
 from builder.core.errors import ConfigError
 from builder.lock.manifests import read_manifest
 from builder.lock.manifests.reader import pinned_python
-from builder.lock.spec import Environment
+from builder.lock.spec import Environment, IndexPin
 
 PYPROJECT = """\
 [project]
@@ -21,7 +21,7 @@ plot = ["matplotlib"]
 all = ["mine[plot]", "rich"]
 [dependency-groups]
 dev = ["pytest", {include-group = "lint"}]
-lint = ["ruff", {include-group = "dev"}]
+lint = ["ruff"]
 [[tool.uv.index]]
 name = "cpu"
 url = "https://wheels.example/cpu"
@@ -79,7 +79,8 @@ def test_pyproject(tmp_path: Path) -> None:
     assert found.channels == ("conda-forge",)
     assert [spec.name for spec in found.pip] == ["flask", "torch"]
     assert found.pip[0].where == f"{path}:4"
-    assert found.extra_index_urls == ("https://wheels.example/cpu", "https://more.example/simple")
+    assert found.extra_index_urls == ("https://more.example/simple",)
+    assert found.pins == (IndexPin("torch", "https://wheels.example/cpu"),)
     (source,) = found.sources
     assert (source.kind, source.name, source.revision) == ("git", "tool", "v1")
     assert (source.subdirectory, source.extras) == ("python", ("fast",))
@@ -89,7 +90,7 @@ def test_pyproject(tmp_path: Path) -> None:
     ("groups", "expected"),
     [
         (["dev"], ["pytest", "ruff"]),
-        (["lint"], ["ruff", "pytest"]),
+        (["lint"], ["ruff"]),
         (["all"], ["matplotlib", "rich"]),
         (["main", "plot"], ["flask", "torch", "matplotlib"]),
     ],
@@ -154,7 +155,8 @@ def test_python_version(tmp_path: Path) -> None:
     found = read(tmp_path / "requirements.txt", "flask\n")
     assert texts(found.conda) == ["python", "python=3.12", "pip"]
     (tmp_path / ".python-version").write_text("pypy3.10\n")
-    assert pinned_python(tmp_path) == ""
+    with pytest.raises(ConfigError, match=r"\.python-version:1: 'pypy3.10' is no version of CPython"):
+        pinned_python(tmp_path)
 
 
 def test_pixi(tmp_path: Path) -> None:
