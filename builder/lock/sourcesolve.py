@@ -26,7 +26,6 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PathDistribution
-from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -60,7 +59,13 @@ MAX_ROUNDS = 50
 
 #: uv's words on a package that another one requires by a URL: it is in git, or the environment has
 #: another.
-_OTHER_URL = re.compile(r"(?:conflicting URLs for package|Failed to download and build) `([\w.-]+)")
+_OTHER_URL = re.compile(
+    r"(?:conflicting URLs for package|Failed to download and build) `([\w.-]+)"
+    r"|Distribution not found at: (\S+)"
+)
+#: The folder of a package's source while its wheel is built. poetry writes the paths of other
+#: folders there into the wheel's requirements.
+_SOURCE = "file:///build/source"
 #: The packages of uv's solution, as its pylock.toml has them.
 Solved = list[dict[str, Any]]
 #: Runs uv with further requirements and constraints, and with the solver's links and overrides.
@@ -143,32 +148,42 @@ class SourceSolver:
                 return solve(list(self._direct.values()), constraints)
             except SolveError as e:
                 named = _OTHER_URL.search(e.message)
-                line = self._named_line(canonicalize_name(named[1])) if named else None
+                line = (
+                    self._named_line(canonicalize_name(named[1] or ""), named[2]) if named else None
+                )
                 if line is None or line in self.overrides:
                     raise
                 self.overrides.append(line)
 
-    def _named_line(self, name: str) -> str | None:
+    def _named_line(self, name: str, url: str | None) -> str | None:
         """Return the line with the built wheel of a package that another one names by a URL.
 
-        A repository that the project's own package names is built now. None: others cannot name
-        one.
+        A repository or a folder that the project's own package names is built now. None: others
+        cannot name one.
+
+        Args:
+            name: the package; empty if only its URL is known.
+            url: that of a folder, as the wheel has it.
         """
         if name in self._direct:
             return self._direct[name]
-        own = [wheel.path for wheel in self.wheels.values() if wheel.locked.kind == "local"]
-        for text in chain.from_iterable(map(wheel_requirements, own)):
-            if "git+" not in text:
-                continue
-            requirement, root = Requirement(text), self.request.recipe.root
-            if canonicalize_name(requirement.name) == name:
+        root = self.request.recipe.root
+        for wheel in [one for one in self.wheels.values() if one.locked.kind == "local"]:
+            for text in wheel_requirements(wheel.path):
+                requirement = Requirement(text)
+                if requirement.url is None or (
+                    requirement.url != url and canonicalize_name(requirement.name) != name
+                ):
+                    continue
+                folder = (root / wheel.locked.url).absolute().as_uri()
+                requirement.url = requirement.url.replace(_SOURCE, folder, 1)
                 context = SpecContext(str(self.request.environment.path), root, root)
                 spec = read_named(requirement, text, context)
-                assert isinstance(spec, SourceSpec)
-                # without FILE:LINE, so that the URL gets no values of variables
-                self._add_direct(replace(spec, where=""), self.conda)
-                break
-        return self._direct.get(name)
+                if isinstance(spec, SourceSpec):
+                    # without FILE:LINE, so that the URL gets no values of variables
+                    self._add_direct(replace(spec, where=""), self.conda)
+                    return self._direct.get(canonicalize_name(requirement.name))
+        return None
 
     def _needs_stubs(self, solved: Solved, solve: Solve) -> bool:
         """Add stubs that uv did not ask for, and return whether there are new ones.

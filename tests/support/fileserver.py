@@ -93,6 +93,8 @@ class _Handler(BaseHTTPRequestHandler):
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
         self.send_header("Content-Length", str(len(data) - start))
+        if self.path.endswith("/"):  # a page of a package index
+            self.send_header("Content-Type", "text/html")
         self.end_headers()
         rest = data[start:] if body else b""
         if isinstance(fault, tuple) and fault[0] == "cut":

@@ -85,7 +85,7 @@ class PyProject:
             check_keys(file, table(file.data, "tool", "uv"), "uv")
         for tool in _TOOLS:
             check_keys(self._file, table(self._file.data, "tool", tool), tool)
-        if not self._is_dynamic("dependencies"):
+        if not self.is_dynamic("dependencies"):
             for name, entry in table(self._file.data, "tool", "poetry", "dependencies").items():
                 for key in _POETRY_PLACES.intersection(table(entry)):
                     hint = f"name it in [project]: dependencies = ['{name} @ ...']"
@@ -127,7 +127,7 @@ class PyProject:
 
     def read_main(self, reader: ManifestReader, marker: str = "") -> None:
         """Add the project's dependencies, unless only its build backend knows them."""
-        if self._is_dynamic("dependencies") and not builds_package(self._file):
+        if self.is_dynamic("dependencies") and not builds_package(self._file):
             raise ConfigError(
                 f"{self._file.path}: no [project] with dependencies, "
                 "and no package that a build could ask",
@@ -137,13 +137,13 @@ class PyProject:
         for text in strings(self._project.get("dependencies")):
             self._read(reader, text, marker)
 
-    def _is_dynamic(self, key: str) -> bool:
+    def is_dynamic(self, key: str) -> bool:
         """Return whether only the build backend knows a key of ``[project]``."""
         return not self._project or key in strings(self._project.get("dynamic"))
 
     def _of_backend(self, groups: Sequence[str]) -> list[str]:
         """Return those of the groups that are extras which only the build backend knows."""
-        if MAIN not in groups or not self._is_dynamic("optional-dependencies"):
+        if MAIN not in groups or not self.is_dynamic("optional-dependencies"):
             return []
         return [group for group in groups if group not in (MAIN, *self.groups)]
 
@@ -153,6 +153,8 @@ class PyProject:
         if name not in self.groups:
             problem = f"{self._file.path}: no extra and no dependency group {group!r}"
             raise ConfigError(problem, choices(group, [MAIN, *self.groups]))
+        if not reader.enter(self._file.path, name, marker):
+            return
         for text in self._extras.get(name, ()):
             self._read(reader, text, marker, extra=name)
         if name in map(canonicalize_name, self._groups):
@@ -191,15 +193,15 @@ class PyProject:
             return
         if canonicalize_name(requirement.name) == self.name:
             # an extra of the project that names others
-            for other in sorted(map(canonicalize_name, requirement.extras)):
-                if reader.enter(self._file.path, other, marker):
-                    self.read_group(reader, other, marker)
+            for other in sorted(requirement.extras):
+                self.read_group(reader, other, marker)
             return
         requirement.marker = None
         is_placed = False
         for entry in self._chosen(requirement.name, extra, group):
             if "index" in entry:
-                self._pin(reader, requirement.name, entry, where)
+                url, condition = self._urls.get(str(entry["index"])), entry.get("marker")
+                reader.pin(requirement.name, url, where, str(condition or ""))
                 continue
             source = {**entry, "marker": both(marker, entry.get("marker"))}
             self._read_place(reader, requirement, source, where)
@@ -217,27 +219,14 @@ class PyProject:
 
     def _chosen(self, name: str, extra: str, group: str) -> list[Mapping[str, Any]]:
         """Return the entries of ``[tool.uv.sources]`` that may count for a requirement."""
-        unread = self._uv.get("no-sources"), strings(self._uv.get("no-sources-package"))
-        if unread[0] is True or canonicalize_name(name) in map(canonicalize_name, unread[1]):
-            return []
-        value = self._sources.get(canonicalize_name(name))
+        value = self._sources.get(canonicalize_name(name), [])
         return [
             source
             for source in map(table, value if isinstance(value, list) else [value])
-            if source
-            and canonicalize_name(str(source.get("extra") or extra)) == extra
+            if canonicalize_name(str(source.get("extra") or extra)) == extra
             and canonicalize_name(str(source.get("group") or group)) == group
             and self._may_apply(str(source.get("marker") or ""))
         ]
-
-    def _pin(
-        self, reader: ManifestReader, name: str, source: Mapping[str, Any], where: str
-    ) -> None:
-        if source["index"] not in self._urls:
-            problem = f"{where}: {name} is from the index {source['index']!r}, which has no URL"
-            raise ConfigError(problem, "add it: [[tool.uv.index]] with name and url")
-        url = self._urls[source["index"]]
-        reader.pin(name, url, where, str(source.get("marker") or ""))
 
     def _read_place(
         self,
@@ -246,29 +235,24 @@ class PyProject:
         source: Mapping[str, Any],
         where: str,
     ) -> None:
-        """Add a source that is no index, with the requirements of a folder that it names."""
-        folder = self._file.path.parent
-        if source.get("workspace"):
-            member = self._member(requirement.name, where)
-            source = {**source, "path": os.path.relpath(member, folder), "editable": True}
-        reader.pip(source_line(requirement, source, folder, reader.path.parent), where)
-        project = folder / str(source.get("path", "")) / "pyproject.toml"
-        if source.get("path") and project.is_file():
-            self._read_folder(reader, project, requirement.extras, source["marker"])
+        """Add a source that is no index, with the requirements of a folder that it names.
 
-    def _read_folder(
-        self, reader: ManifestReader, path: Path, extras: set[str], marker: str
-    ) -> None:
-        """Add the requirements of a folder's project: its wheel does not name their sources."""
-        other = PyProject(load_toml(path), self._platform)
-        for extra in (MAIN, *sorted(extras)):
-            if not reader.enter(path.resolve(), extra, marker):
-                continue
+        The folder's wheel names these requirements without their sources.
+        """
+        folder, path = self._file.path.parent, source.get("path")
+        if source.get("workspace"):
+            path = os.path.relpath(self._member(requirement.name, where), folder)
+            source = {**source, "path": path, "editable": True}
+        reader.pip(source_line(requirement, source, folder, reader.path.parent), where)
+        project = Path(os.path.normpath(folder / str(path or ""))) / "pyproject.toml"
+        if not path or not project.is_file():
+            return
+        other = PyProject(load_toml(project), self._platform)
+        if reader.enter(project, MAIN, source["marker"]) and not other.is_dynamic("dependencies"):
             other.check()
-            if extra != MAIN:
-                other.read_group(reader, extra, marker)
-            elif not other._is_dynamic("dependencies"):
-                other.read_main(reader, marker)
+            other.read_main(reader, source["marker"])
+        for extra in sorted(requirement.extras):
+            other.read_group(reader, extra, source["marker"])
 
     def _member(self, name: str, where: str) -> Path:
         """Return the folder of a member of uv's workspace.

@@ -82,7 +82,10 @@ class ManifestReader:
         return is_new
 
     def pin(self, name: str, url: Any, where: str, marker: str = "") -> None:
-        """Add an index that alone may have a package."""
+        """Add an index that alone may have a package; one without URL is an error."""
+        if not url:
+            problem = f"{where}: the index of {name} has no URL"
+            raise ConfigError(problem, "add it: [[tool.uv.index]] with name and url")
         text = plain_value(str(url).rstrip("/"), where)
         self.pins.append(IndexPin(canonicalize_name(name), text, marker))
 
