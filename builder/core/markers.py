@@ -44,7 +44,7 @@ def applies(marker: Marker | str | None, platform: str, python: str) -> bool:
 
 
 @functools.cache
-def answers(marker: str, platform: str) -> frozenset[bool]:
+def answers(marker: Marker | None, platform: str) -> frozenset[bool]:
     """Return whether a marker is true and whether it is false for some version of Python 3."""
     return frozenset(applies(marker, platform, python) for python in _PYTHONS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ class TomlFile:
 
     def where(self, value: str) -> str:
         """Return ``FILE:LINE`` of the first line with a quoted text or key; else the file."""
-        quoted = (json.dumps(value), f"'{value}'", f"{value} =", f"[{value}]")
+        text, quoted = re.escape(value), re.escape(json.dumps(value))
+        found = re.compile(rf"{quoted}|'{text}'|(?<![\w-]){text}(\s*=|\])")
         for number, line in enumerate(self.text.splitlines(), 1):
-            if any(text in line for text in quoted):
+            if found.search(line):
                 return f"{self.path}:{number}"
         return str(self.path)
 

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 from packaging.dependency_groups import resolve_dependency_groups
+from packaging.markers import InvalidMarker, Marker
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -26,7 +28,7 @@ from builder.core.model import MAIN
 from builder.lock.config.merge import choices
 from builder.lock.tomlfile import TomlFile, items, load_toml, strings, table
 
-from .keys import check_keys, refused, settings_of_uv
+from .keys import check_keys, refused, rules_of, settings_of_uv
 from .reader import ManifestReader, both, source_line
 
 _TOOLS = ("poetry", "pdm")
@@ -90,8 +92,8 @@ class PyProject:
                 for key in _POETRY_PLACES.intersection(table(entry)):
                     hint = f"name it in [project]: dependencies = ['{name} @ ...']"
                     raise refused(self._file, f"tool.poetry.dependencies.{name}.{key}", hint)
-        environments = strings(self._uv.get("environments"))
-        if environments and not any(self._may_apply(text) for text in environments):
+        environments = [self._marker(text) for text in strings(self._uv.get("environments"))]
+        if environments and not any(True in answers(m, self._platform) for m in environments):
             hint = "add the environment: sys_platform == 'linux'"
             raise refused(self._root, "tool.uv.environments", hint)
 
@@ -125,7 +127,7 @@ class PyProject:
         where = self._file.where(text) if text else str(self._file.path)
         reader.python(text, where, self._root.path.parent)
 
-    def read_main(self, reader: ManifestReader, marker: str = "") -> None:
+    def read_main(self, reader: ManifestReader, marker: Marker | None = None) -> None:
         """Add the project's dependencies, unless only its build backend knows them."""
         if self.is_dynamic("dependencies") and not builds_package(self._file):
             raise ConfigError(
@@ -147,7 +149,7 @@ class PyProject:
             return []
         return [group for group in groups if group not in (MAIN, *self.groups)]
 
-    def read_group(self, reader: ManifestReader, group: str, marker: str = "") -> None:
+    def read_group(self, reader: ManifestReader, group: str, marker: Marker | None = None) -> None:
         """Add the requirements of an extra or a dependency group (PEP 735)."""
         name = canonicalize_name(group)
         if name not in self.groups:
@@ -177,7 +179,7 @@ class PyProject:
         self,
         reader: ManifestReader,
         text: str,
-        marker: str = "",
+        marker: Marker | None,
         extra: str = "",
         group: str = "",
     ) -> None:
@@ -188,33 +190,31 @@ class PyProject:
         except (InvalidRequirement, RecursionError):
             reader.pip(text, where)  # its error names the problem
             return
-        marker = both(marker, requirement.marker)
-        if not self._may_apply(marker):
+        requirement.marker = both(marker, requirement.marker)
+        if True not in answers(requirement.marker, self._platform):
             return
         if canonicalize_name(requirement.name) == self.name:
             # an extra of the project that names others
             for other in sorted(requirement.extras):
-                self.read_group(reader, other, marker)
+                self.read_group(reader, other, requirement.marker)
             return
-        requirement.marker = None
         is_placed = False
-        for entry in self._chosen(requirement.name, extra, group):
-            if "index" in entry:
-                url, condition = self._urls.get(str(entry["index"])), entry.get("marker")
+        for source in self._chosen(requirement.name, extra, group):
+            condition = self._marker(source.get("marker"))
+            if "index" in source:
+                url = self._urls.get(str(source["index"]))
                 reader.pin(requirement.name, url, where, str(condition or ""))
-                continue
-            source = {**entry, "marker": both(marker, entry.get("marker"))}
-            self._read_place(reader, requirement, source, where)
-            is_placed |= False not in answers(str(entry.get("marker") or ""), self._platform)
+            elif True in answers(both(requirement.marker, condition), self._platform):
+                self._read_place(reader, copy(requirement), source, where)
+                is_placed |= False not in answers(condition, self._platform)
         if not is_placed:
-            reader.pip(f"{requirement} ; {marker}" if marker else str(requirement), where)
+            reader.pip(str(requirement) if marker else text, where)
 
-    def _may_apply(self, marker: str) -> bool:
-        """Return whether a marker is true for some Python on the platform."""
+    def _marker(self, text: Any) -> Marker | None:
         try:
-            return True in answers(marker, self._platform)
-        except ValueError as e:
-            problem = f"{self._file.where(marker)}: wrong marker: {str(e).splitlines()[0]}"
+            return Marker(str(text)) if text else None
+        except InvalidMarker as e:
+            problem = f"{self._file.where(str(text))}: wrong marker: {str(e).splitlines()[0]}"
             raise ConfigError(problem, "write it as sys_platform == 'linux'") from None
 
     def _chosen(self, name: str, extra: str, group: str) -> list[Mapping[str, Any]]:
@@ -225,7 +225,7 @@ class PyProject:
             for source in map(table, value if isinstance(value, list) else [value])
             if canonicalize_name(str(source.get("extra") or extra)) == extra
             and canonicalize_name(str(source.get("group") or group)) == group
-            and self._may_apply(str(source.get("marker") or ""))
+            and True in answers(self._marker(source.get("marker")), self._platform)
         ]
 
     def _read_place(
@@ -240,19 +240,26 @@ class PyProject:
         The folder's wheel names these requirements without their sources.
         """
         folder, path = self._file.path.parent, source.get("path")
+        marker = requirement.marker = both(requirement.marker, self._marker(source.get("marker")))
+        if path and "git" in source:
+            raise refused(
+                self._file, f"tool.uv.sources.{requirement.name}.path", rules_of("uv")["hint"]
+            )
         if source.get("workspace"):
-            path = os.path.relpath(self._member(requirement.name, where), folder)
-            source = {**source, "path": path, "editable": True}
-        reader.pip(source_line(requirement, source, folder, reader.path.parent), where)
-        project = Path(os.path.normpath(folder / str(path or ""))) / "pyproject.toml"
+            path = self._member(requirement.name, where)
+            source = {"path": path, "editable": True}
+        if path:
+            path = os.path.relpath(folder / path, reader.path.parent)
+        reader.pip(source_line(requirement, {**source, "path": path}), where)
+        project = Path(os.path.normpath(reader.path.parent / (path or ""))) / "pyproject.toml"
         if not path or not project.is_file():
             return
         other = PyProject(load_toml(project), self._platform)
-        if reader.enter(project, MAIN, source["marker"]) and not other.is_dynamic("dependencies"):
+        if reader.enter(project, MAIN, marker) and not other.is_dynamic("dependencies"):
             other.check()
-            other.read_main(reader, source["marker"])
+            other.read_main(reader, marker)
         for extra in sorted(requirement.extras):
-            other.read_group(reader, extra, source["marker"])
+            other.read_group(reader, extra, marker)
 
     def _member(self, name: str, where: str) -> Path:
         """Return the folder of a member of uv's workspace.

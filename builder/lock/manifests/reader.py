@@ -160,40 +160,28 @@ def pinned_python(folder: Path) -> Spec | None:
     return None
 
 
-def both(first: Marker | str | None, second: Marker | str | None) -> str:
-    """Return the marker of what two markers apply to; empty: always."""
-    texts = [str(marker) for marker in (first, second) if marker]
-    return " and ".join(f"({text})" for text in texts) if len(texts) > 1 else "".join(texts)
+def both(first: Marker | None, second: Marker | None) -> Marker | None:
+    """Return the marker of what two markers apply to; None: always."""
+    return first & second if first and second else first or second
 
 
-def source_line(
-    requirement: Requirement,
-    source: Mapping[str, Any],
-    folder: Path | None = None,
-    start: Path | None = None,
-) -> str:
+def source_line(requirement: Requirement, source: Mapping[str, Any]) -> str:
     """Return the line of a pip section for a source of uv or pixi; empty for one without a place.
 
     Args:
-        requirement: the name and extras.
-        source: ``git``, ``url`` or ``path``, and what belongs to it; and ``marker``.
-        folder: the folder in which a relative path starts.
-        start: the folder in which paths of the pip section start; None: the same.
+        requirement: the name, extras and marker.
+        source: ``git``, ``url`` or ``path``, and what belongs to it.
     """
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-    tail = f" ; {source['marker']}" if source.get("marker") else ""
+    tail = f" ; {requirement.marker}" if requirement.marker else ""
     inside = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
     revision = source.get("rev") or source.get("tag") or source.get("branch")
-    if source.get("git"):
-        at = f"@{revision}" if revision else ""
-        return f"{requirement.name}{extras} @ git+{source['git']}{at}{inside}{tail}"
-    if source.get("url"):
-        return f"{requirement.name}{extras} @ {source['url']}{inside}{tail}"
     if source.get("path"):
         path = str(Path(source["path"], source.get("subdirectory") or ""))
-        if folder and start and folder != start:
-            path = os.path.relpath(folder / path, start)
         local = path if path.startswith(("/", ".")) else f"./{path}"
         option = "-e " if source.get("editable") else ""
         return f"{option}{local}{extras}{tail}"
-    return ""
+    url = source.get("url")
+    if source.get("git"):
+        url = f"git+{source['git']}" + (f"@{revision}" if revision else "")
+    return f"{requirement.name}{extras} @ {url}{inside}{tail}" if url else ""

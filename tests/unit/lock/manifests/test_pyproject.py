@@ -70,7 +70,7 @@ win = ["w"]
 Old_Python = ["o"]
 all = ["a", "mine[win] ; sys_platform == 'win32'", "Mine[old-python]; python_version < '3.12'", "mine[all]"]
 """
-    assert pip(read(tmp_path, text, "all")) == ["a", 'o ; python_version < "3.12"']
+    assert pip(read(tmp_path, text, "all")) == ["a", 'o; python_version < "3.12"']
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ all = ["a", "mine[win] ; sys_platform == 'win32'", "Mine[old-python]; python_ver
         pytest.param(
             "[{index = 'cpu', marker = \"sys_platform == 'linux'\"},"
             " {index = 'cu', marker = \"os_name == 'nt'\"}]",
-            [IndexPin("torch", CPU.url, "sys_platform == 'linux'")],
+            [IndexPin("torch", CPU.url, 'sys_platform == "linux"')],
             ["torch>=2"],
             [],
             id="an index for another platform",
@@ -164,6 +164,7 @@ def test_settings(tmp_path: Path, text: str, expected: dict[str, Any]) -> None:
         ("[tool.uv]\nenvironments = [\"sys_platform == 'darwin'\"]", ":6: tool.uv.environments"),
         ("[tool.uv.sources]\na = {index = 'nowhere'}", "the index of a has no URL"),
         ("[tool.uv.sources]\na = {index = 'x', marker = 'nonsense'}", "wrong marker"),
+        ("[tool.uv.sources]\na = {git = 'https://h/a', path = 'a.whl'}", ":6: tool.uv.sources.a.path"),
         ("[tool.poetry.dependencies]\na = {path = 'lib'}", ":6: tool.poetry.dependencies.a.path"),
     ],
 )
