@@ -136,6 +136,8 @@ class PyProject:
                 "name a file that lists them: environment: requirements.txt; poetry writes it: "
                 "poetry export --without-hashes -o requirements.txt",
             )
+        if self.is_dynamic("dependencies") and self._sources:
+            raise refused(self._file, "tool.uv.sources", "list the dependencies in [project]")
         for text in strings(self._project.get("dependencies")):
             self._read(reader, text, marker)
 
@@ -255,7 +257,8 @@ class PyProject:
         if not path or not project.is_file():
             return
         other = PyProject(load_toml(project), self._platform)
-        if reader.enter(project, MAIN, marker) and not other.is_dynamic("dependencies"):
+        is_known = builds_package(other._file) or not other.is_dynamic("dependencies")
+        if is_known and reader.enter(project, MAIN, marker):
             other.check()
             other.read_main(reader, marker)
         for extra in sorted(requirement.extras):

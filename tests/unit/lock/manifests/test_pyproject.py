@@ -165,12 +165,14 @@ def test_settings(tmp_path: Path, text: str, expected: dict[str, Any]) -> None:
         ("[tool.uv.sources]\na = {index = 'nowhere'}", "the index of a has no URL"),
         ("[tool.uv.sources]\na = {index = 'x', marker = 'nonsense'}", "wrong marker"),
         ("[tool.uv.sources]\na = {git = 'https://h/a', path = 'a.whl'}", ":6: tool.uv.sources.a.path"),
+        ("[build-system]\nrequires = []\n[tool.uv.sources]\na = {path = 'lib'}", ":7: tool.uv.sources"),
         ("[tool.poetry.dependencies]\na = {path = 'lib'}", ":6: tool.poetry.dependencies.a.path"),
     ],
 )
 def test_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
-        read(tmp_path, f"dependencies = ['a']\n{text}\n")
+        head = "dynamic = ['dependencies']" if "build-system" in text else "dependencies = ['a']"
+        read(tmp_path, f"{head}\n{text}\n")
     assert message in error.value.message
 
 
