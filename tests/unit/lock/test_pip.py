@@ -258,8 +258,9 @@ def test_other_kind_named(tmp_path: Path) -> None:
 class Built:
     """Plays the builder of wheels: makes one of the source's name."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **requires: tuple[str, ...]) -> None:
         self.folder = folder
+        self.requires = requires
         self.sources: list[str] = []
 
     def name_of(self, source: SourceSpec) -> None: ...
@@ -267,11 +268,11 @@ class Built:
     def build(
         self, source: SourceSpec, packages: Sequence[LockedPackage], previous: LockedPackage | None = None
     ) -> BuiltWheel:
-        assert source.name
         self.sources.append(source.url)
-        path = make_wheel(self.folder, source.name, "2.0")
-        locked = LockedSource("git", source.url, commit="1" * 40, tree="2" * 40)
-        return BuiltWheel(path, path.name, source.name, "2.0", sha256_file(path), locked)
+        name = source.name or "own"
+        path = make_wheel(self.folder, name, "2.0", requires=self.requires.get(name, ()))
+        locked = LockedSource(source.kind, source.url, commit="1" * 40, tree="2" * 40)
+        return BuiltWheel(path, path.name, name, "2.0", sha256_file(path), locked)
 
 
 def test_repository_of_a_package(tmp_path: Path, git_calls: Callable[[], list[str]]) -> None:
@@ -292,6 +293,27 @@ def test_repository_of_a_package(tmp_path: Path, git_calls: Callable[[], list[st
     solved = solve_pip(request(tmp_path / "project", environment.name), [PYTHON], builder=builder)
     assert [package.name for package in solved] == ["app", "tool"] and builder.sources == [repo.url]
     assert solved[1].url == "builder://wheels/tool-2.0-py3-none-any.whl" and git_calls() == []
+
+
+@pytest.mark.parametrize("marker", ["", " ; python_version >= '3'"])
+def test_folder_of_a_package(tmp_path: Path, marker: str) -> None:
+    """poetry writes ``lib = {path = "lib"}`` into the wheel as the folder during the build."""
+    for folder in (tmp_path, tmp_path / "lib"):
+        folder.mkdir(exist_ok=True)
+        (folder / "pyproject.toml").write_text("[tool.poetry]\nname = 'x'\n[build-system]\nrequires = []\n")
+    (tmp_path / "environment.yml").write_text("channels: [c]\ndependencies: [python, {pip: [.]}]\n")
+    builder = Built(tmp_path / "built", own=(f"lib @ file:///build/source/lib{marker}",))
+    solved = solve_pip(request(tmp_path, "environment.yml"), [PYTHON], builder=builder)
+    assert [package.name for package in solved] == ["lib", "own"] and builder.sources == [".", "lib"]
+
+
+def test_folder_outside(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[build-system]\nrequires = []\n")
+    (tmp_path / "environment.yml").write_text("channels: [c]\ndependencies: [python, {pip: [.]}]\n")
+    builder = Built(tmp_path / "built", own=("lib @ file:///build/source/../../etc",))
+    with pytest.raises(SolveError, match="file:///etc"):
+        solve_pip(request(tmp_path, "environment.yml"), [PYTHON], builder=builder)
+    assert builder.sources == ["."]
 
 
 def test_uv_toml(monkeypatch: pytest.MonkeyPatch) -> None:
