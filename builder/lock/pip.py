@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,14 +135,18 @@ def _solve(
     return packages, warnings
 
 
-def _prereleases(request: SolveRequest, packages: Sequence[LockedPackage]) -> Iterator[str]:
-    """Yield warnings about pre-releases that no requirement names: no stable release fits."""
+def _prereleases(request: SolveRequest, packages: Sequence[LockedPackage]) -> list[str]:
+    """Return a warning about pre-releases that no requirement names: no other release fits."""
     specs = {spec.name: Requirement(spec.text).specifier for spec in request.environment.pip}
-    for package in packages:
-        named, version = specs.get(package.name), package.version
-        is_asked = package.source or (named is not None and named.prereleases)
-        if Version(version).is_prerelease and not is_asked:
-            yield f"{package.name} {version} is a pre-release: no other release fits"
+    asked = {name for name, specifier in specs.items() if specifier.prereleases}
+    found = [
+        f"{package.name} {package.version}"
+        for package in packages
+        if Version(package.version).is_prerelease
+        and not package.source
+        and package.name not in asked
+    ]
+    return [f"pre-releases, as no other release fits: {', '.join(found)}"] if found else []
 
 
 def _write_requirements(path: Path, lines: Sequence[str], named_by: Path) -> None:

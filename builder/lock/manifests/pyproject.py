@@ -137,7 +137,8 @@ class PyProject:
                 "poetry export --without-hashes -o requirements.txt",
             )
         if self.is_dynamic("dependencies") and self._sources:
-            raise refused(self._file, "tool.uv.sources", "list the dependencies in [project]")
+            hint = f"list the dependencies in [project]; or {rules_of('uv')['hint']}"
+            raise refused(self._file, "tool.uv.sources", hint)
         for text in strings(self._project.get("dependencies")):
             self._read(reader, text, marker)
 

@@ -146,7 +146,7 @@ def test_warnings(solve: Callable[..., tuple[dict[str, str], list[str]]], tmp_pa
     path = tmp_path / "pyproject.toml"
     assert solve("dependencies = ['torch[rocm]', 'early']\n")[1] == [
         f"{path}: The package `torch==3.0` does not have an extra named `rocm`",
-        f"{path}: early 1.0rc1 is a pre-release: no other release fits",
+        f"{path}: pre-releases, as no other release fits: early 1.0rc1",
     ]
     assert solve("dependencies = ['early>=1.0rc1']\n")[1] == []
 
