@@ -219,20 +219,24 @@ class SourceSolver:
         for spec in self.request.environment.sources:
             if not applies(spec.marker, self.request.recipe.platform, self._python):
                 continue
-            name = spec.name or (self.builder.name_of(spec) if self.builder else None)
-            if self._settings(name or "").no_isolation:
+            if self._settings(self._name_of(spec)).no_isolation:
                 self._deferred.append(spec)
             else:
                 self._add_direct(spec, self.conda)
 
     def _add_direct(self, spec: SourceSpec, packages: Sequence[LockedPackage]) -> None:
+        """Build a source; one that was built before gets further extras."""
+        before = dict(self.wheels)
         wheel = self._built(spec, packages)
-        if wheel.name in self._direct:
-            problem = f"{spec.where}: {wheel.name} is named twice, by two sources"
-            raise ConfigError(problem, "remove one of the lines")
-        extras = f"[{','.join(spec.extras)}]" if spec.extras else ""
+        extras = set(spec.extras)
+        if earlier := self._direct.get(wheel.name):
+            if before[wheel.name].locked != wheel.locked:
+                problem = f"{spec.where}: {wheel.name} is named twice, by two sources"
+                raise ConfigError(problem, "remove one of the lines")
+            extras |= Requirement(earlier).extras
+        names = f"[{','.join(sorted(extras))}]" if extras else ""
         url = self._place(wheel, self.folder / "direct")
-        self._direct[wheel.name] = f"{wheel.name}{extras} @ {url}"
+        self._direct[wheel.name] = f"{wheel.name}{names} @ {url}"
 
     @property
     def _python(self) -> str:
@@ -377,9 +381,14 @@ class SourceSolver:
             self._images[wheel.name] = (spec, packages)
         return wheel
 
+    def _name_of(self, spec: SourceSpec) -> str:
+        """Return the name of a source's package; empty if only its build tells it."""
+        return spec.name or (self.builder.name_of(spec) if self.builder else None) or ""
+
     def _refuse_settings(self, spec: SourceSpec) -> None:
         """Raise ConfigError if settings of uv concern a build, and the recipe has none for it."""
-        environment, recipe, name = self.request.environment, self.request.recipe, spec.name or ""
+        environment, recipe = self.request.environment, self.request.recipe
+        name = self._name_of(spec)
         keys = build_settings(environment.uv, name)
         if keys and name not in recipe.pip.build:
             raise ConfigError(

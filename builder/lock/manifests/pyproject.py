@@ -100,6 +100,14 @@ class PyProject:
     def read(self, reader: ManifestReader, groups: Sequence[str]) -> None:
         """Add the requirements of some groups and extras, with Python and the settings of uv."""
         self.check()
+        for members in map(items, items(self._uv.get("conflicts"))):
+            named = [str(one.get("extra", one.get("group"))) for one in map(table, members)]
+            if (
+                len(set(map(canonicalize_name, groups)).intersection(map(canonicalize_name, named)))
+                > 1
+            ):
+                hint = f"choose one of {', '.join(named)} in the recipe's groups:"
+                raise refused(self._root, "tool.uv.conflicts", hint)
         self.read_python(reader)
         extras = self._of_backend(groups)
         for group in groups or (MAIN,):

@@ -307,6 +307,16 @@ def test_folder_of_a_package(tmp_path: Path, marker: str) -> None:
     assert [package.name for package in solved] == ["lib", "own"] and builder.sources == [".", "lib"]
 
 
+def test_folder_named_twice(tmp_path: Path) -> None:
+    """A member of a workspace that the root and another member need: one wheel, with all extras."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "pyproject.toml").write_text("[project]\nname = 'lib'\n")
+    pip = "{pip: [-e ./lib, '-e ./lib[fast]', './lib[slow] ; python_version >= \"3\"']}"
+    (tmp_path / "environment.yml").write_text(f"channels: [c]\ndependencies: [python, {pip}]\n")
+    solved = solve_pip(request(tmp_path, "environment.yml"), [PYTHON], builder=Built(tmp_path / "built"))
+    assert [package.name for package in solved] == ["own"]
+
+
 def test_folder_outside(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[build-system]\nrequires = []\n")
     (tmp_path / "environment.yml").write_text("channels: [c]\ndependencies: [python, {pip: [.]}]\n")

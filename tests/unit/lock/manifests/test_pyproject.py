@@ -119,6 +119,20 @@ def test_sources(
     assert found.extra_index_urls == () and found.uv == {}
 
 
+def test_conflicts(tmp_path: Path) -> None:
+    """Extras that the file declares to be incompatible are refused, as by uv, unless one is chosen."""
+    text = """dependencies = []
+[project.optional-dependencies]
+cpu = ["a"]
+cu_12 = ["b"]
+[tool.uv]
+conflicts = [[{extra = "cpu"}, {extra = "cu-12"}]]
+"""
+    assert pip(read(tmp_path, text, "main", "cu_12")) == ["b"]
+    with pytest.raises(ConfigError, match=":9: tool.uv.conflicts"):
+        read(tmp_path, text, "cpu", "cu_12")
+
+
 def test_sources_of_extras(tmp_path: Path) -> None:
     """Only the sources of the chosen extra count."""
     text = f"""dependencies = []
