@@ -103,16 +103,19 @@ class _Solve:
     ) -> list[Any]:
         from rattler import ChannelPriority, solve
 
+        environment = self._request.environment
         return await solve(
             self._channels,
             self._specs,
             gateway=self._gateway,
             platforms=self._platforms,
             locked_packages=locked,
-            constraints=constraints,
+            constraints=[*constraints, *map(str, map(parsed_spec, environment.limits))],
             virtual_packages=_virtual(self._request),
             channel_priority=ChannelPriority.Strict,
             exclude_newer=self._request.newest,
+            # as in pixi, whose file has this date
+            timestamp_policy="allow-missing" if environment.exclude_newer else "require-timestamp",
             timeout=_TIME_LIMIT,
         )
 

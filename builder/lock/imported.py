@@ -80,7 +80,7 @@ def import_lock(request: LockRequest) -> Lock:
     environment = inputs.environment
     named = channels(recipe, environment) or (CHANNEL,)  # those from which Python is solved
     to_solve = request_for_solver(request, replace(environment, channels=named))
-    task = _Task(to_solve, Cutoffs.of(recipe, options.exclude_newer), path, request.wheel_builder)
+    task = _Task(to_solve, Cutoffs.of(inputs, options.exclude_newer), path, request.wheel_builder)
     asked = recorded_inputs(inputs)  # a lock that changes while it is read is stale then
     foreign, added, found_in = _with_python(task)
     _check_urls(task, foreign, inputs)

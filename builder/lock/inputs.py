@@ -53,6 +53,7 @@ _TITLES = {
 _OPTIONAL = {
     "sources-asked": "source packages",
     "constraints": "constraints",
+    "limits": "limits of conda packages",
     "pip-build": "pip.build",
     "imported": "lock",
     "groups": "groups",
@@ -60,7 +61,10 @@ _OPTIONAL = {
     "python": "python",
 }
 #: The inputs that the conda packages depend on.
-CONDA_INPUTS = ("conda", "channels", "virtual-packages", "exclude-newer", "python")
+CONDA_INPUTS = ("conda", "limits", "channels", "virtual-packages", "exclude-newer", "python")
+
+#: The units of a time before now.
+_HOURS = {"h": 1, "d": 24, "w": 7 * 24}
 
 #: The target's virtual packages if the recipe sets none: those of a machine like RHEL 8, never
 #: those of the build host.
@@ -103,11 +107,14 @@ class Inputs:
             return cls(recipe, Environment(path, "", (), (), ()))
         groups, pixi = () if recipe.lock else recipe.groups, recipe.lock_environment
         found = read_any_environment(path, recipe.platform, recipe.root, groups, pixi)
-        unset = {name: value for name, value in found.variables if name not in recipe.env}
-        if unset:
-            hint = f"write into {recipe.source}: env: {json.dumps({**recipe.env, **unset})}"
-            problem = f"variables: the recipe does not set {', '.join(unset)}"
-            raise ConfigError(f"{path}: {problem}", hint)
+        declared = {"env": found.variables, "virtual_packages": found.virtual_packages}
+        for key, pairs in declared.items():
+            own = getattr(recipe, key)
+            if unset := {name: value for name, value in pairs if name not in own}:
+                hint = f"write into {recipe.source}: {key}: {json.dumps({**own, **unset})}"
+                what = key.replace("env", "variables")
+                problem = f"{what}: the recipe does not set {', '.join(unset)}"
+                raise ConfigError(f"{path}: {problem}", hint)
         return cls(recipe, found)
 
     @property
@@ -166,7 +173,8 @@ def cutoff(text: str | None, where: str, now: datetime | None = None) -> datetim
 
     Args:
         text: a date (which includes that whole day), or a time, in ISO 8601, UTC unless it has a
-            time zone; or ``month``: the start of the current month in UTC.
+            time zone; or ``month``: the start of the current month in UTC; or a time before now:
+            ``12h``, ``7d``, ``2w``.
         where: the option or file that contains it, for the message.
         now: the time of locking; default: the current one.
 
@@ -175,16 +183,18 @@ def cutoff(text: str | None, where: str, now: datetime | None = None) -> datetim
     """
     if not text:
         return None
+    today = now or datetime.now(UTC)
     if text == MONTH:
-        today = now or datetime.now(UTC)
         return datetime(today.year, today.month, 1, tzinfo=UTC)
+    if age := re.fullmatch(r"(\d{1,4})([hdw])", text):
+        return today - int(age[1]) * timedelta(hours=_HOURS[age[2]])
     try:
         if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
             day = date.fromisoformat(text) + timedelta(days=1)
             return datetime(day.year, day.month, day.day, tzinfo=UTC)
         time = datetime.fromisoformat(text)
     except ValueError:
-        hint = f"write it as 2026-07-01, 2026-07-01T12:00:00Z or {MONTH}"
+        hint = f"write it as 2026-07-01, 2026-07-01T12:00:00Z, 7d or {MONTH}"
         raise ConfigError(f"{where}: exclude-newer {text!r} is not a date", hint) from None
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
@@ -208,11 +218,12 @@ def recorded_inputs(inputs: Inputs) -> dict[str, str]:
         "channels": channels(recipe, environment),
         "pip-options": _pip_options(recipe, environment),
         "virtual-packages": virtual_packages(recipe),
-        "exclude-newer": recipe.conda.exclude_newer or "",
+        "exclude-newer": recipe.conda.exclude_newer or environment.exclude_newer,
         "base-packages": sorted(recipe.base_packages),
         "python": [recipe.python] if recipe.uses_base_python else [],
         "sources-asked": sorted(source.shown for source in environment.sources),
         "constraints": _texts(environment.constraints),
+        "limits": _texts(environment.limits),
         "pip-build": builds,
     }
     if recipe.imported_lock is not None:
@@ -236,7 +247,7 @@ def _pip_options(recipe: Recipe, environment: Environment) -> dict[str, Any]:
         "index_url": recipe.pip.index_url or environment.index_url,
         "extra_index_urls": [*environment.extra_index_urls, *recipe.pip.extra_index_urls],
         "find_links": [*environment.find_links, *recipe.pip.find_links],
-        "exclude_newer": recipe.pip.exclude_newer,
+        "exclude_newer": recipe.pip.exclude_newer or environment.exclude_newer,
         "no_binary": list(environment.no_binary),
         "only_binary": list(environment.only_binary),
         "pins": [f"{pin.name} {pin.url} {pin.marker}".strip() for pin in environment.pins],

@@ -43,8 +43,8 @@ class Cutoffs:
         return self.conda.strftime(TIME) if self.conda else ""
 
     @classmethod
-    def of(cls, recipe: Recipe, exclude_newer: str | None) -> Cutoffs:
-        """Return the recipe's dates, or the one that replaces them.
+    def of(cls, inputs: Inputs, exclude_newer: str | None) -> Cutoffs:
+        """Return the dates of the recipe, else of the environment file, or the one for both.
 
         Raises:
             ConfigError: a text is not a date.
@@ -52,8 +52,11 @@ class Cutoffs:
         override = cutoff(exclude_newer, "--exclude-newer")
         if override:
             return cls(override, override)
+        recipe, own = inputs.recipe, inputs.environment
+        of_file = cutoff(own.exclude_newer, str(own.path))
         conda = cutoff(recipe.conda.exclude_newer, f"{recipe.source}: conda")
-        return cls(conda, cutoff(recipe.pip.exclude_newer, f"{recipe.source}: pip"))
+        pip = cutoff(recipe.pip.exclude_newer, f"{recipe.source}: pip")
+        return cls(conda or of_file, pip or of_file)
 
 
 def lock_target(request: LockRequest) -> Lock:
@@ -68,7 +71,7 @@ def lock_target(request: LockRequest) -> Lock:
         WheelError: a wheel cannot be built from its source.
     """
     recipe, previous = request.inputs.recipe, request.previous
-    cutoffs = Cutoffs.of(recipe, request.options.exclude_newer)
+    cutoffs = Cutoffs.of(request.inputs, request.options.exclude_newer)
     old = previous.for_platform(recipe.platform) if previous else ()
     old_conda = [package for package in old if package.manager == "conda"]
     old_pip = [package for package in old if package.manager == "pip"]
@@ -139,14 +142,13 @@ def check_environment(inputs: Inputs, exclude_newer: str | None = None) -> None:
     """
     recipe, environment = inputs.recipe, inputs.environment
     path = environment.path
+    Cutoffs.of(inputs, exclude_newer)
     if recipe.lock and not path.exists():
-        Cutoffs.of(recipe, exclude_newer)
         return
     if not path.exists():
         where = place_of(recipe.source, "environment")
         hint = "correct the path, or restore the file"
         raise ConfigError(f"{where}: {path} does not exist", hint)
-    Cutoffs.of(recipe, exclude_newer)
     if not recipe.lock and not recipe.uses_base_python and not channels(recipe, environment):
         hint = "add the line channels: [conda-forge]"
         raise ConfigError(f"{environment.path}: names no channels", hint)

@@ -189,6 +189,28 @@ def test_exclude_newer(target, settings, tmp_path):
         lock(recipe, settings, exclude_newer="soon")
 
 
+@pytest.mark.parametrize(
+    ("workspace", "tables", "expected"),
+    [
+        ("", "", {"app": "1.0", "libz": "1.1"}),
+        ("", "[constraints]\nlibz = '<1.1'\nhelper = '<2'\n", {"app": "1.0", "libz": "1.0"}),
+        ("exclude-newer = '2024-05-02'\n", "", {"app": "1.0", "libz": "1.0"}),
+    ],
+    ids=["neither", "constraints", "exclude-newer"],
+)
+def test_settings_of_the_file(target, settings, tmp_path, channel, workspace, tables, expected):
+    """Constraints of pixi limit packages that others need, and its date hides later ones."""
+    (tmp_path / "pixi.toml").write_text(
+        f"[workspace]\nchannels = ['{channel.url}']\nplatforms = ['linux-64']\n{workspace}"
+        f"[dependencies]\napp = '1.0'\n{tables}"
+    )
+    made = lock(target("- libz\n", environment="pixi.toml"), settings)
+    found = versions(made)
+    assert {name: found.get(name) for name in ("app", "libz", "helper")} == {**expected, "helper": None}
+    assert ("limits" in made.record.inputs) == bool(tables)
+    assert made.record.solved_before == ("2024-05-03T00:00:00Z" if workspace else "")
+
+
 def test_update(target, settings):
     """An update changes the named package and only what has to change with it."""
     recipe = target("- app\n- bystander\n- libz\n- helper\n")

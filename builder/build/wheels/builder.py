@@ -376,7 +376,7 @@ class ImageWheelBuilder:
     @cached_property
     def _request(self) -> SolveRequest:
         recipe, environment = self.recipe, self.inputs.environment
-        newest = Cutoffs.of(recipe, self.exclude_newer).pip
+        newest = Cutoffs.of(self.inputs, self.exclude_newer).pip
         return SolveRequest(
             recipe, environment, self.work.settings, newest=newest, reporter=self.work.reporter
         )

@@ -1,23 +1,41 @@
-"""pixi projects: ``pixi.toml``, or ``[tool.pixi]`` of a ``pyproject.toml``."""
+"""pixi projects: ``pixi.toml``, or ``[tool.pixi]`` of a ``pyproject.toml``.
+
+As in pixi 0.77 (``features_ext.rs`` and ``target.rs`` of ``pixi_manifest``) an environment is a list
+of features: its own tables, those that it names, then the tables at the top. In a feature an entry
+of a target replaces that of the same name, in the order of the file. Those of several features all
+count::
+
+    [dependencies]                  python = "3.11.*"      replaced
+    [target.linux.dependencies]     python = "3.12.*"      counts
+    [feature.gpu.dependencies]      python = ">=3.12.4"    counts too
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections import ChainMap, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from fnmatch import fnmatchcase
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from builder.core.errors import ConfigError
 from builder.lock.config.merge import choices
+from builder.lock.spec import Spec
 from builder.lock.tomlfile import TomlFile, items, strings, table
 
+from .keys import check_keys, refused, rules_of
 from .pyproject import PyProject
-from .reader import ManifestReader, source_line
+from .reader import ManifestReader, conda_version, source_line
 
-#: Targets of pixi's tables that are Linux, the general ones first; the last one is the platform.
-_PIXI_TARGETS = ("unix", "linux")
+#: Tables of which only parts count: these are checked by themselves.
+_NESTED = ("feature", "target", "environments")
+Table = Mapping[str, Any]
+#: The features of an environment in their order, by the keys that lead to them.
+Features = dict[tuple[str, ...], Table]
 
 
 @dataclass(frozen=True)
@@ -25,77 +43,158 @@ class Pixi:
     """A pixi project: ``pixi.toml``, or ``[tool.pixi]`` of a ``pyproject.toml``."""
 
     file: TomlFile
-    pixi: Mapping[str, Any]
+    pixi: Table
     platform: str
     project: PyProject | None
 
     def read(self, reader: ManifestReader, name: str | None) -> None:
-        workspace = table(self.pixi.get("workspace", self.pixi.get("project")))
-        features, has_default = self._environment(name or "default")
-        tables = [table(self.pixi, "feature", feature) for feature in features]
-        for one in (*tables, workspace):
-            reader.channels += map(_channel, items(one.get("channels")))
-        if has_default:
-            tables.insert(0, dict(self.pixi))
-        for part in chain.from_iterable(map(self._parts, tables)):
-            self._read_table(reader, part)
-        if self.project is not None:
-            self.project.read_python(reader)
-            if has_default:
-                self.project.read_main(reader)
-            for group in (name for name in features if name in self.project.groups):
-                self.project.read_group(reader, group)
+        """Add the packages and settings of an environment.
 
-    def _environment(self, name: str) -> tuple[list[str], bool]:
-        """Return the features of an environment, and whether it has the default one too."""
+        Raises:
+            ConfigError: there is no such environment, it is not for the platform, or builder does
+                not follow a key that counts for it.
+        """
+        workspace = table(self.pixi.get("workspace", self.pixi.get("project")))
+        check_keys(self.file, {"workspace": workspace}, "pixi")
+        features = self._features(name or "default")
+        platform = self._platform(workspace, features)
+        channels: list[Any] = []
+        for at, feature in features.items():
+            channels += items(feature.get("channels", workspace.get("channels")))
+            self._read_packages(reader, self._merged(at, feature, platform))
+        channels.sort(key=lambda channel: -table(channel).get("priority", 0))
+        reader.channels += [str(table(one).get("channel", one)) for one in channels]
+        reader.exclude_newer = str(workspace.get("exclude-newer", ""))
+        self._read_options(reader, [workspace, *features.values()])
+        _read_system(reader, [platform, *features.values()])
+        self._read_project(reader, features)
+
+    def _features(self, name: str) -> Features:
         environments = table(self.pixi.get("environments"))
-        if name not in environments:
-            if name == "default":
-                return [], True
+        if name not in environments and name != "default":
             known = ["default", *environments]
             raise ConfigError(f"{self.file.path}: no environment {name!r}", choices(name, known))
-        entry = environments[name]
-        features = strings(entry if isinstance(entry, list) else table(entry).get("features"))
-        return features, not table(entry).get("no-default-feature", False)
+        entry = environments.get(name, [])
+        own = table(entry)
+        if not own.keys() - {"features", "no-default-feature"}:
+            own = {**own, "channels": []}  # no tables of its own: not the channels of all either
+        found: Features = {("environments", name): own}
+        for feature in strings(own.get("features", entry)):
+            found["feature", feature] = table(self.pixi, "feature", feature)
+        return found if own.get("no-default-feature") else {**found, (): self.pixi}
 
-    def _parts(self, one: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """Yield a table, and its parts for the platform."""
-        yield one
-        for target in (*_PIXI_TARGETS, self.platform):
-            yield table(one, "target", target)
+    def _platform(self, workspace: Table, features: Features) -> Table:
+        """Return the entry of ``platforms`` that an environment has for the platform."""
+        listed = items(workspace.get("platforms", [self.platform]))
+        found = [table(one) or {"platform": one} for one in listed]
+        found = [one for one in found if one.get("platform", one.get("name")) == self.platform]
+        for names in (one["platforms"] for one in features.values() if "platforms" in one):
+            exact = [one for one in found if one.get("name", self.platform) in names]
+            found = exact or (found if self.platform in names else [])
+        if len(found) != 1:
+            hint = f"list {self.platform} once, or choose one by its name: [feature.X] platforms"
+            raise refused(self.file, "platforms", f"{hint}; or {rules_of('pixi')['hint']}")
+        return found[0]
 
-    def _read_table(self, reader: ManifestReader, part: Mapping[str, Any]) -> None:
-        for name, value in table(part.get("dependencies")).items():
-            reader.conda(pixi_spec(str(name), value), str(name), self.file.where(str(name)))
-        for name, value in table(part.get("pypi-dependencies")).items():
-            entry = value if isinstance(value, dict) else {"version": value}
-            reader.pip(_pypi_line(str(name), entry), self.file.where(str(name)))
-            if entry.get("index"):
-                reader.pin(str(name), entry["index"], self.file.where(str(name)))
-        urls = table(part.get("pypi-options")).get("extra-index-urls")
-        reader.option("--extra-index-url", urls, self.file)
+    def _merged(
+        self, at: tuple[str, ...], feature: Table, platform: Table
+    ) -> dict[str, dict[str, Any]]:
+        """Return the tables of a feature, with the entries of targets that match the platform."""
+        parts, own = {at: feature}, platform.get("name", self.platform)
+        for name, target in table(feature.get("target")).items():
+            if name in ("unix", "linux", self.platform) or fnmatchcase(own, name):
+                parts[*at, "target", name] = table(target)
+        found: dict[str, dict[str, Any]] = defaultdict(dict)
+        for place, part in parts.items():
+            data = {key: value for key, value in part.items() if key not in _NESTED}
+            check_keys(self.file, data, "pixi", *place)
+            found["env"] |= table(part, "activation", "env")
+            for key, value in data.items():
+                found[key.removeprefix("host-").removeprefix("build-")] |= table(value)
+        return found
+
+    def _read_packages(self, reader: ManifestReader, tables: dict[str, dict[str, Any]]) -> None:
+        where = self.file.where
+        for name, value in tables["dependencies"].items():
+            reader.conda(pixi_spec(name, value), name, where(name))
+        for name, value in tables["constraints"].items():
+            reader.limits.append(Spec(pixi_spec(name, value), name.lower(), where(name)))
+        for name, value in tables["pypi-dependencies"].items():
+            reader.pip(_pypi_line(name, value), where(name))
+            if index := table(value).get("index"):
+                reader.pin(name, index, where(name), value.get("env-markers", ""))
+        reader.variables = {**tables["env"], **reader.variables}
+
+    def _read_options(self, reader: ManifestReader, tables: Sequence[Table]) -> None:
+        """Add the options of PyPI; those of features replace the workspace's."""
+        options, found = [table(one.get("pypi-options")) for one in tables], dict[str, Any]()
+        for one in options:
+            links = [*map(table, items(one.get("find-links")))]
+            places = [link.get("url") or link.get("path") for link in links]
+            for key, option in rules_of("pixi")["options"].items():
+                reader.option(option, places if key == "find-links" else one.get(key), self.file)
+            found |= one
+        overrides = (table(one.get("dependency-overrides")) for one in [*options[1:], options[0]])
+        settings = {
+            "index-strategy": found.get("index-strategy"),
+            "prerelease": found.get("prerelease-mode"),
+            # as conversions.rs of pixi_uv_conversions has it
+            "no-index": "find-links" in found and not {"index-url", "extra-index-urls"} & {*found},
+            "override-dependencies": [_pypi_line(*item) for item in ChainMap(*overrides).items()],
+            "exclude-newer-package": self.pixi.get("pypi-exclude-newer"),
+        }
+        reader.uv |= {key: value for key, value in settings.items() if value}
+
+    def _read_project(self, reader: ManifestReader, features: Features) -> None:
+        """Add Python, and the requirements of ``[project]`` and of groups that are features."""
+        default = features.get((), {})
+        if "python" not in table(default.get("dependencies")):  # pixi reads no .python-version
+            text = table(self.file.data, "project").get("requires-python", "") if default else ""
+            spec = f"python {conda_version(str(text))}".strip()
+            reader.conda(spec, "python", self.file.where(str(text)))
+        if self.project is None:
+            return
+        if default:
+            self.project.read_main(reader)
+        for kind, group in filter(None, features):
+            if kind == "feature" and canonicalize_name(group) in self.project.groups:
+                self.project.read_group(reader, group)
 
 
-def _channel(value: Any) -> str:
-    return str(table(value).get("channel", "")) or str(value)
+def _read_system(reader: ManifestReader, tables: Sequence[Table]) -> None:
+    """Add virtual packages; of several versions the highest."""
+    names = rules_of("pixi")["virtual"]
+    for one in (*tables, *(table(one.get("system-requirements")) for one in tables)):
+        for key, value in {**one, **table(one.get("cuda")), **table(one.get("libc"))}.items():
+            if key in names and not isinstance(value, dict):
+                versions = reader.virtual_packages.get(names[key], ""), str(value)
+                highest = max(versions, key=lambda text: [*map(int, re.findall(r"\d+", text))])
+                reader.virtual_packages[names[key]] = highest
+
+
+def _entry(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {"version": value}
 
 
 def pixi_spec(name: str, value: Any) -> str:
     """Return a conda spec from pixi's ``"VERSION"`` or ``{version, build, channel}``."""
-    entry = value if isinstance(value, dict) else {"version": value}
+    entry = _entry(value)
     version, build = (str(entry.get(key, "*")) for key in ("version", "build"))
     channel = f"{entry['channel']}::" if entry.get("channel") else ""
     words = [channel + name, *([] if version == build == "*" else [version.replace(" ", "")])]
     return " ".join(words if build == "*" else [*words, build])
 
 
-def _pypi_line(name: str, entry: Mapping[str, Any]) -> str:
+def _pypi_line(name: str, value: Any) -> str:
     """Return the line of a pip section for an entry of ``[pypi-dependencies]``."""
-    extras = strings(entry.get("extras"))
-    bare = name + (f"[{','.join(extras)}]" if extras else "")
+    entry = _entry(value)
+    extras, version = ",".join(strings(entry.get("extras"))), str(entry.get("version", "*"))
+    text = name + (f"[{extras}]" if extras else "")
+    if version != "*":  # after a blank, pip's reader refuses a version without an operator
+        text += " " * version[:1].isdigit() + version
+    if entry.get("env-markers"):
+        text += f" ; {entry['env-markers']}"
     try:
-        line = source_line(Requirement(bare), entry)
+        return source_line(Requirement(text), entry) or text
     except InvalidRequirement:
-        line = ""
-    version = str(entry.get("version", "*"))
-    return line or bare + ("" if version == "*" else version)
+        return text

@@ -43,6 +43,7 @@ class ManifestReader:
         self.pins: list[IndexPin] = []
         self.limits: list[Spec] = []
         self.virtual_packages: dict[str, str] = {}
+        self.variables: dict[str, str] = {}
         self.exclude_newer = ""
         self.uv: dict[str, Any] = {}
         self._entered: set[tuple[object, ...]] = set()
@@ -116,6 +117,7 @@ class ManifestReader:
             pins=tuple(dict.fromkeys(self.pins)),
             limits=tuple(self.limits),
             virtual_packages=tuple(self.virtual_packages.items()),
+            variables=tuple(self.variables.items()),
             exclude_newer=self.exclude_newer,
             uv=self.uv,
         )

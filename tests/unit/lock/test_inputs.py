@@ -209,8 +209,10 @@ def test_cutoff():
     )  # the end of that day, wherever this machine is
     assert cutoff("2026-07-01T12:00:00+02:00", "x") == datetime(2026, 7, 1, 10, tzinfo=UTC)
     assert cutoff("2026-07-01T12:00:00", "x") == datetime(2026, 7, 1, 12, tzinfo=UTC)
+    now = datetime(2026, 7, 8, tzinfo=UTC)
+    assert cutoff("7d", "x", now) == cutoff("1w", "x", now) == datetime(2026, 7, 1, tzinfo=UTC)
     assert cutoff(None, "x") is None and cutoff("", "x") is None
-    for wrong in ("yesterday", "2026-13-01", "01.07.2026"):
+    for wrong in ("yesterday", "99999w", "2026-13-01", "01.07.2026"):
         with pytest.raises(ConfigError, match="recipe.yaml: exclude-newer"):
             cutoff(wrong, "recipe.yaml")
 

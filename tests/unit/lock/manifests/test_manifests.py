@@ -32,28 +32,6 @@ url = "https://more.example/simple"
 torch = {index = "cpu"}
 tool = {git = "https://host.example/tool.git", tag = "v1", subdirectory = "python"}
 """
-PIXI = """\
-[workspace]
-channels = ["bioconda", {channel = "conda-forge", priority = 1}]
-platforms = ["linux-64"]
-[dependencies]
-python = ">=3.11, <3.13"
-numpy = {version = "2.*", build = "py*", channel = "conda-forge"}
-[target.linux-64.dependencies]
-mpich = "*"
-[target.osx-64.dependencies]
-llvm = "*"
-[pypi-dependencies]
-flask = {version = ">=3", extras = ["async"]}
-[feature.test]
-channels = ["tests"]
-[feature.test.pypi-dependencies]
-pytest = "*"
-[environments]
-test = ["test"]
-bare = {features = ["test"], no-default-feature = true}
-"""
-
 
 WORKSPACE = """\
 [project]
@@ -159,29 +137,6 @@ def test_python_version(tmp_path: Path) -> None:
         pinned_python(tmp_path)
 
 
-def test_pixi(tmp_path: Path) -> None:
-    found = read(tmp_path / "pixi.toml", PIXI)
-    assert found.channels == ("bioconda", "conda-forge")
-    assert texts(found.conda) == ["python >=3.11,<3.13", "conda-forge::numpy 2.* py*", "mpich", "pip"]
-    assert texts(found.pip) == ["flask[async]>=3"]
-
-
-def test_pixi_environments(tmp_path: Path) -> None:
-    found = read(tmp_path / "pixi.toml", PIXI, environment="test")
-    assert texts(found.pip) == ["flask[async]>=3", "pytest"]
-    assert found.channels == ("tests", "bioconda", "conda-forge")
-    bare = read(tmp_path / "pixi.toml", PIXI, environment="bare")
-    assert (texts(bare.pip), texts(bare.conda)) == (["pytest"], ["python", "pip"])
-
-
-def test_pixi_in_pyproject(tmp_path: Path) -> None:
-    """The project's own dependencies count, and a feature takes the group of its name."""
-    tables = '[tool.pixi.workspace]\nchannels = ["c"]\n[tool.pixi.environments]\ndev = ["dev"]\n'
-    found = read(tmp_path / "pyproject.toml", PYPROJECT + tables, environment="dev")
-    assert [spec.name for spec in found.pip] == ["flask", "torch", "pytest", "ruff"]
-    assert found.channels == ("c",)
-
-
 @pytest.mark.parametrize(
     ("name", "text", "options", "message", "hint"),
     [
@@ -189,7 +144,6 @@ def test_pixi_in_pyproject(tmp_path: Path) -> None:
         ("pyproject.toml", "[tool.ruff]\n", {}, "no [project] with dependencies", "poetry export"),
         ("pyproject.toml", '[project]\ndynamic = ["dependencies"]\n', {}, "no [project]", "requirements.txt"),
         ("pyproject.toml", f"{WORKSPACE}", {}, ":2: other is of a workspace", "clone the whole repository"),
-        ("pixi.toml", PIXI, {"environment": "tset"}, "no environment 'tset'", "did you mean test?"),
         ("requirements.txt", "flask\n", {"groups": ["dev"]}, "has no groups", "remove 'groups:'"),
     ],
 )
