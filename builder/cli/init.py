@@ -51,7 +51,7 @@ def init(
 
     In a project that has targets, --site NAME adds one for that machine. It reads the first of
     these that is there: conda-lock.yml, environment.yml, pixi.lock, pixi.toml, pylock.toml,
-    uv.lock, pyproject.toml, requirements.txt, conda.yaml, setup.py. It overwrites nothing.
+    uv.lock, pyproject.toml, requirements.txt, conda.yaml, env.yml, setup.py. It overwrites nothing.
 
     \b
         builder init

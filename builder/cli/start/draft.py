@@ -42,6 +42,8 @@ class Draft:
     """Use pip's own configuration if an index does not answer."""
     env: tuple[tuple[str, str], ...] = ()
     """Variables of the image."""
+    virtual_packages: tuple[tuple[str, str], ...] = ()
+    """Those that the environment file declares."""
 
     @property
     def script(self) -> str:
@@ -62,6 +64,7 @@ class Draft:
         keys: dict[str, Any] = {"site": self.site, "base": self.base, "platform": self.platform}
         keys |= {"environment": self.environment, "lock": self.lock}
         keys["groups"] = list(self.groups)
+        keys["virtual_packages"] = dict(self.virtual_packages)
         keys["python"] = "base" if self.base_python else ""
         keys["base_packages"] = list(self.base_packages)
         keys["conda"] = {"channels": list(self.channels)} if self.channels else {}

@@ -26,7 +26,9 @@ log = logging.getLogger(__name__)
 
 _WITH_CONDA = ("conda-lock.yml", "environment.yml", "environment.yaml", "pixi.lock", "pixi.toml")
 _LOCKS = (name for row in FORMATS for name in row.file_names if "*" not in name)
-_OTHERS = ("pyproject.toml", "requirements.txt", "conda.yaml", "setup.py")
+#: Of conda if they have dependencies.
+_MAYBE = ("conda.yml", "env.yml", "env.yaml")
+_OTHERS = ("pyproject.toml", "requirements.txt", "conda.yaml", *_MAYBE, "setup.py")
 #: Names of files, in the order of precedence.
 _NAMES = tuple(dict.fromkeys((*_WITH_CONDA, *_LOCKS, *_OTHERS)))
 #: How the names of other files end.
@@ -57,7 +59,7 @@ def candidates(folder: Path) -> list[Candidate]:
 def _names_packages(path: Path) -> bool:
     """Return whether a file names packages: many ``pyproject.toml`` have settings of tools only."""
     if path.name != "pyproject.toml":
-        return True
+        return path.name not in _MAYBE or "dependencies:" in path.read_text(errors="replace")
     file = load_toml(path)
     listed = table(file.data, "project").get("dependencies") or table(file.data, "tool", "pixi")
     if not (names_some := builds_package(file) or bool(listed)):
@@ -111,7 +113,12 @@ def asks_for(found: Candidate, root: Path, groups: Sequence[str] = ()) -> Enviro
         return None
     environment = read_any_environment(found.path, this_platform() or "linux-64", root, groups)
     if is_manifest(found.path) and not environment.lists_packages and not environment.sources:
-        raise no_packages(f"{found.path} names no packages", root)
+        problem = f"{found.path} names no packages"
+        pixi = load_toml(found.path).data if found.path.name == "pixi.toml" else {}
+        if others := ", ".join(table(pixi, "environments")):
+            hint = "name one in recipes/NAME.yaml: base: debian:bookworm, environment: pixi.toml"
+            raise UsageError(f"{problem} but for {others}", f"{hint}, lock_environment: {others}")
+        raise no_packages(problem, root)
     return environment
 
 

@@ -82,7 +82,9 @@ def new_project(root: Path, found: Candidate, options: InitOptions, settings: Se
     files = own_code(root, installed=installs_project(found, asked))
     environment, lock = _named_files(found, root)
     draft = Draft(name, environment, lock, chosen, options.site, options.base, files=files)
-    draft, note = _with_base(replace(draft, env=asked.variables if asked else ()), root, settings)
+    if asked:
+        draft = replace(draft, env=asked.variables, virtual_packages=asked.virtual_packages)
+    draft, note = _with_base(draft, root, settings)
     written = Written(draft, notes=[note] if note else [])
     _adapt(written, root, settings)
     recipe = root / "recipes" / f"{name}.yaml"

@@ -59,6 +59,15 @@ def test_candidate(tmp_path: Path, name: str, text: str, lock: str | None) -> No
     assert candidate(tmp_path / name).lock == lock
 
 
+@pytest.mark.parametrize("name", ["environment.yaml", "conda.yaml", "conda.yml", "env.yml", "env.yaml"])
+def test_names_of_environments(tmp_path: Path, name: str) -> None:
+    """A file with a usual name alone; settings of another program may be in env.yml."""
+    (tmp_path / name).write_text("dependencies:\n- numpy\n")
+    assert [found.path.name for found in candidates(tmp_path)] == [name]
+    (tmp_path / "env.yml").write_text("DEBUG: 1\n")
+    assert [found.path.name for found in candidates(tmp_path)] == ([] if name == "env.yml" else [name])
+
+
 def test_wrong_candidates(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nope\.yml: no such file"):
         candidate(tmp_path / "nope.yml")

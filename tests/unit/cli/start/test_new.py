@@ -179,6 +179,31 @@ def test_no_packages(folder: Path, name: str, text: str) -> None:
     assert "requirements.txt" in (error.value.hint or "") and not (folder / "recipes").exists()
 
 
+def test_environments_of_pixi(folder: Path) -> None:
+    """The default environment has Python alone: the message names the other ones."""
+    (folder / "pixi.toml").write_text(
+        "[workspace]\nchannels = ['c']\n[environments.gpu.dependencies]\nlib = '*'\n"
+    )
+    with pytest.raises(UsageError, match="names no packages but for gpu") as error:
+        write(folder)
+    assert "lock_environment: gpu" in (error.value.hint or "")
+
+
+def test_virtual_packages(folder: Path) -> None:
+    """Virtual packages of an environment file are those of the recipe; one without them is refused."""
+    (folder / "pixi.toml").write_text(
+        "[workspace]\nchannels = ['c']\nplatforms = [{platform = 'linux-64', cuda = '12.0'}]\n"
+        "[dependencies]\nnumpy = '*'\n"
+    )
+    write(folder)
+    recipe = load_recipe("mine", folder)
+    assert recipe.virtual_packages == {"__cuda": "12.0"}
+    bare = recipe.model_copy(update={"virtual_packages": {"__glibc": "2.31"}})
+    with pytest.raises(ConfigError, match="virtual_packages: the recipe does not set __cuda") as error:
+        Inputs.read(bare)
+    assert _typed(error) == 'virtual_packages: {"__glibc": "2.31", "__cuda": "12.0"}'
+
+
 def test_variables(folder: Path) -> None:
     """Variables of an environment file become those of the image; a recipe without them is refused."""
     (folder / "environment.yml").write_text(f"{ENVIRONMENT}variables:\n  A: '1:x'\n  B: b c\n")
