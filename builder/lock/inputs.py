@@ -63,9 +63,6 @@ _OPTIONAL = {
 #: The inputs that the conda packages depend on.
 CONDA_INPUTS = ("conda", "limits", "channels", "virtual-packages", "exclude-newer", "python")
 
-#: The units of a time before now.
-_HOURS = {"h": 1, "d": 24, "w": 7 * 24}
-
 #: The target's virtual packages if the recipe sets none: those of a machine like RHEL 8, never
 #: those of the build host.
 _DEFAULTS = {"__unix": "0", "__linux": "4.18", "__glibc": "2.28"}
@@ -187,7 +184,7 @@ def cutoff(text: str | None, where: str, now: datetime | None = None) -> datetim
     if text == MONTH:
         return datetime(today.year, today.month, 1, tzinfo=UTC)
     if age := re.fullmatch(r"(\d{1,4})([hdw])", text):
-        return today - int(age[1]) * timedelta(hours=_HOURS[age[2]])
+        return today - int(age[1]) * timedelta(hours={"h": 1, "d": 24, "w": 7 * 24}[age[2]])
     try:
         if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
             day = date.fromisoformat(text) + timedelta(days=1)

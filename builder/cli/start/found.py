@@ -114,10 +114,11 @@ def asks_for(found: Candidate, root: Path, groups: Sequence[str] = ()) -> Enviro
     environment = read_any_environment(found.path, this_platform() or "linux-64", root, groups)
     if is_manifest(found.path) and not environment.lists_packages and not environment.sources:
         problem = f"{found.path} names no packages"
-        pixi = load_toml(found.path).data if found.path.name == "pixi.toml" else {}
-        if others := ", ".join(table(pixi, "environments")):
-            hint = "name one in recipes/NAME.yaml: base: debian:bookworm, environment: pixi.toml"
-            raise UsageError(f"{problem} but for {others}", f"{hint}, lock_environment: {others}")
+        data = load_toml(found.path).data if found.path.suffix == ".toml" else {}
+        named = table(data, "environments") or table(data, "tool", "pixi", "environments")
+        if others := ", ".join(name for name in named if name != "default"):
+            hint = f"write recipes/NAME.yaml: {{base: 'debian:bookworm', environment: {found.path.name}"
+            raise UsageError(f"{problem} but for {others}", f"{hint}, lock_environment: {others}}}")
         raise no_packages(problem, root)
     return environment
 

@@ -27,13 +27,14 @@ from builder.lock.config.merge import choices
 from builder.lock.spec import Spec
 from builder.lock.tomlfile import TomlFile, items, strings, table
 
-from .keys import check_keys, refused, rules_of
+from .keys import check_keys, rules_of
 from .pyproject import PyProject
 from .reader import ManifestReader, conda_version, source_line
 
 #: Tables of which only parts count: these are checked by themselves.
 _NESTED = ("feature", "target", "environments")
 Table = Mapping[str, Any]
+Tables = dict[str, dict[str, Any]]
 #: The features of an environment in their order, by the keys that lead to them.
 Features = dict[tuple[str, ...], Table]
 
@@ -92,19 +93,19 @@ class Pixi:
             exact = [one for one in found if one.get("name", self.platform) in names]
             found = exact or (found if self.platform in names else [])
         if len(found) != 1:
-            hint = f"list {self.platform} once, or choose one by its name: [feature.X] platforms"
-            raise refused(self.file, "platforms", f"{hint}; or {rules_of('pixi')['hint']}")
+            problem = f"platforms: {len(found)} entries are for {self.platform}"
+            hint = "list it once, or choose an entry by its name in [feature.NAME] platforms; or "
+            where, other = self.file.where("platforms"), rules_of("pixi")["hint"]
+            raise ConfigError(f"{where}: {problem}", hint + other)
         return found[0]
 
-    def _merged(
-        self, at: tuple[str, ...], feature: Table, platform: Table
-    ) -> dict[str, dict[str, Any]]:
+    def _merged(self, at: tuple[str, ...], feature: Table, platform: Table) -> Tables:
         """Return the tables of a feature, with the entries of targets that match the platform."""
         parts, own = {at: feature}, platform.get("name", self.platform)
         for name, target in table(feature.get("target")).items():
             if name in ("unix", "linux", self.platform) or fnmatchcase(own, name):
                 parts[*at, "target", name] = table(target)
-        found: dict[str, dict[str, Any]] = defaultdict(dict)
+        found: Tables = defaultdict(dict)
         for place, part in parts.items():
             data = {key: value for key, value in part.items() if key not in _NESTED}
             check_keys(self.file, data, "pixi", *place)
@@ -113,7 +114,7 @@ class Pixi:
                 found[key.removeprefix("host-").removeprefix("build-")] |= table(value)
         return found
 
-    def _read_packages(self, reader: ManifestReader, tables: dict[str, dict[str, Any]]) -> None:
+    def _read_packages(self, reader: ManifestReader, tables: Tables) -> None:
         where = self.file.where
         for name, value in tables["dependencies"].items():
             reader.conda(pixi_spec(name, value), name, where(name))

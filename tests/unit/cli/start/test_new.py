@@ -179,14 +179,16 @@ def test_no_packages(folder: Path, name: str, text: str) -> None:
     assert "requirements.txt" in (error.value.hint or "") and not (folder / "recipes").exists()
 
 
-def test_environments_of_pixi(folder: Path) -> None:
+@pytest.mark.parametrize(("name", "tool"), [("pixi.toml", ""), ("pyproject.toml", "tool.pixi.")])
+def test_environments_of_pixi(folder: Path, name: str, tool: str) -> None:
     """The default environment has Python alone: the message names the other ones."""
-    (folder / "pixi.toml").write_text(
-        "[workspace]\nchannels = ['c']\n[environments.gpu.dependencies]\nlib = '*'\n"
+    (folder / name).write_text(
+        f"[project]\nname = 'x'\n[{tool}workspace]\nchannels = ['c']\n"
+        f"[{tool}environments.gpu.dependencies]\nlib = '*'\n"
     )
     with pytest.raises(UsageError, match="names no packages but for gpu") as error:
         write(folder)
-    assert "lock_environment: gpu" in (error.value.hint or "")
+    assert f"environment: {name}, lock_environment: gpu" in (error.value.hint or "")
 
 
 def test_virtual_packages(folder: Path) -> None:
