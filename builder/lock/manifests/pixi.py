@@ -31,6 +31,8 @@ from .keys import check_keys, rules_of
 from .pyproject import PyProject
 from .reader import ManifestReader, conda_version, source_line
 
+#: Tables that count for all environments.
+_OF_ALL = ("workspace", "project", "exclude-newer")
 #: Tables of which only parts count: these are checked by themselves.
 _NESTED = ("feature", "target", "environments")
 Table = Mapping[str, Any]
@@ -56,7 +58,11 @@ class Pixi:
                 not follow a key that counts for it.
         """
         workspace = table(self.pixi.get("workspace", self.pixi.get("project")))
-        check_keys(self.file, {"workspace": workspace}, "pixi")
+        if not workspace:
+            hint = "name the file of the workspace: environment: FOLDER/pixi.toml"
+            raise ConfigError(f"{self.file.path}: no table [workspace]", hint)
+        shared = {key: value for key, value in self.pixi.items() if key in _OF_ALL}
+        check_keys(self.file, shared, "pixi")
         features = self._features(name or "default")
         platform = self._platform(workspace, features)
         channels: list[Any] = []
@@ -148,11 +154,10 @@ class Pixi:
 
     def _read_project(self, reader: ManifestReader, features: Features) -> None:
         """Add Python, and the requirements of ``[project]`` and of groups that are features."""
-        default = features.get((), {})
+        default, project = features.get((), {}), table(self.file.data, "project")
         if "python" not in table(default.get("dependencies")):  # pixi reads no .python-version
-            text = table(self.file.data, "project").get("requires-python", "") if default else ""
-            spec = f"python {conda_version(str(text))}".strip()
-            reader.conda(spec, "python", self.file.where(str(text)))
+            text = str(project.get("requires-python", "") if default else "")
+            reader.conda(f"python {conda_version(text)}".strip(), "python", self.file.where(text))
         if self.project is None:
             return
         if default:
@@ -189,12 +194,12 @@ def pixi_spec(name: str, value: Any) -> str:
 def _pypi_line(name: str, value: Any) -> str:
     """Return the line of a pip section for an entry of ``[pypi-dependencies]``."""
     entry = _entry(value)
-    extras, version = ",".join(strings(entry.get("extras"))), str(entry.get("version", "*"))
-    text = name + (f"[{extras}]" if extras else "")
-    if version != "*":  # after a blank, pip's reader refuses a version without an operator
-        text += " " * version[:1].isdigit() + version
-    if entry.get("env-markers"):
-        text += f" ; {entry['env-markers']}"
+    extras, marker = strings(entry.get("extras")), entry.get("env-markers")
+    version = str(entry.get("version", "*")).strip()
+    if version[:1].isdigit():
+        version = f" {version}"  # no operator: pip's reader refuses it
+    text = name + (f"[{','.join(extras)}]" if extras else "") + ("" if version == "*" else version)
+    text += f" ; {marker}" if marker else ""
     try:
         return source_line(Requirement(text), entry) or text
     except InvalidRequirement:

@@ -228,7 +228,11 @@ def test_in_pyproject(tmp_path: Path) -> None:
             "channel-priority",
             "",
         ),
-        ("[exclude-newer]\na = '0d'", ":4: exclude-newer", "lock: pixi.lock"),
+        (
+            "[exclude-newer]\na = '0d'\n[environments]\ndefault = {features = [], no-default-feature = true}",
+            ":4: exclude-newer",
+            "lock: pixi.lock",
+        ),
         ("[new-table]\na = 1", ":4: new-table", "lock: pixi.lock"),
     ],
 )
@@ -255,6 +259,12 @@ def test_platforms(tmp_path: Path, platforms: str) -> None:
     with pytest.raises(ConfigError, match=r":3: platforms: ") as error:
         read(tmp_path, f"[workspace]\nchannels = ['c']\nplatforms = {platforms}\n")
     assert "list it once" in error.value.hint and "pixi lock" in error.value.hint
+
+
+def test_no_workspace(tmp_path: Path) -> None:
+    """A package of a workspace in another folder is no environment."""
+    with pytest.raises(ConfigError, match=r"pixi\.toml: no table \[workspace\]"):
+        read(tmp_path, "[package.run-dependencies]\nnumpy = '*'\n")
 
 
 def test_not_a_requirement(tmp_path: Path) -> None:
