@@ -69,7 +69,7 @@ class Pixi:
         for at, feature in features.items():
             channels += items(feature.get("channels", workspace.get("channels")))
             self._read_packages(reader, self._merged(at, feature, platform))
-        channels.sort(key=lambda channel: -table(channel).get("priority", 0))
+        channels.sort(key=lambda one: -p if isinstance(p := table(one).get("priority"), int) else 0)
         reader.channels += [str(table(one).get("channel", one)) for one in channels]
         reader.exclude_newer = str(workspace.get("exclude-newer", ""))
         self._read_options(reader, [workspace, *features.values()])
@@ -95,7 +95,7 @@ class Pixi:
         listed = items(workspace.get("platforms", [self.platform]))
         found = [table(one) or {"platform": one} for one in listed]
         found = [one for one in found if one.get("platform", one.get("name")) == self.platform]
-        for names in (one["platforms"] for one in features.values() if "platforms" in one):
+        for names in (strings(one["platforms"]) for one in features.values() if "platforms" in one):
             exact = [one for one in found if one.get("name", self.platform) in names]
             found = exact or (found if self.platform in names else [])
         if len(found) != 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -259,6 +260,30 @@ def test_platforms(tmp_path: Path, platforms: str) -> None:
     with pytest.raises(ConfigError, match=r":3: platforms: ") as error:
         read(tmp_path, f"[workspace]\nchannels = ['c']\nplatforms = {platforms}\n")
     assert "list it once" in error.value.hint and "pixi lock" in error.value.hint
+
+
+@pytest.mark.parametrize("value", ["1", "true", "1.5", "'x'", "[]", "[[1]]", "{}", "{a = 1}"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "dependencies",
+        "dependencies.a",
+        "target.linux",
+        "pypi-dependencies.a",
+        "pypi-options.find-links",
+        "system-requirements.cuda",
+        "feature.f",
+        "feature.f.channels",
+        "feature.f.platforms",
+        "environments.default.channels",
+        "activation.env",
+    ],
+)
+def test_wrong_types(tmp_path: Path, key: str, value: str) -> None:
+    """A value of a wrong type is ignored or an error of builder's."""
+    lines = f"[workspace]\nchannels = [{{channel = 'c', priority = {value}}}]\n[environments.default]\n"
+    with contextlib.suppress(ConfigError):
+        read(tmp_path, f"{key} = {value}\n{lines}features = ['f']\n")
 
 
 def test_no_workspace(tmp_path: Path) -> None:
