@@ -73,7 +73,8 @@ class Pixi:
         reader.channels += [str(table(one).get("channel", one)) for one in channels]
         reader.exclude_newer = str(workspace.get("exclude-newer", ""))
         self._read_options(reader, [workspace, *features.values()])
-        _read_system(reader, [platform, *features.values()])
+        required = (table(one.get("system-requirements")) for one in features.values())
+        _read_system(reader, [platform, *required])
         self._read_project(reader, features)
 
     def _features(self, name: str) -> Features:
@@ -83,9 +84,8 @@ class Pixi:
             raise ConfigError(f"{self.file.path}: no environment {name!r}", choices(name, known))
         entry = environments.get(name, [])
         own = table(entry)
-        if not own.keys() - {"features", "no-default-feature"}:
-            own = {**own, "channels": []}  # no tables of its own: not the channels of all either
-        found: Features = {("environments", name): own}
+        has_tables = own.keys() - {"features", "no-default-feature"}
+        found: Features = {("environments", name): own} if has_tables else {}
         for feature in strings(own.get("features", entry)):
             found["feature", feature] = table(self.pixi, "feature", feature)
         return found if own.get("no-default-feature") else {**found, (): self.pixi}
@@ -170,7 +170,7 @@ class Pixi:
 def _read_system(reader: ManifestReader, tables: Sequence[Table]) -> None:
     """Add virtual packages; of several versions the highest."""
     names = rules_of("pixi")["virtual"]
-    for one in (*tables, *(table(one.get("system-requirements")) for one in tables)):
+    for one in tables:
         for key, value in {**one, **table(one.get("cuda")), **table(one.get("libc"))}.items():
             if key in names and not isinstance(value, dict):
                 versions = reader.virtual_packages.get(names[key], ""), str(value)
