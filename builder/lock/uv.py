@@ -38,8 +38,8 @@ _UV_SETTINGS = re.compile(
 _LIMIT_S = 900
 #: A warning of uv, with the lines that continue it.
 _WARNING = re.compile(r"(?m)^warning: (.*(?:\n[ \t]+.*)*)\n?")
-#: In its warning about one of builder's own files.
-_IS_EMPTY = "does not contain any dependencies"
+#: In its warnings about an empty file of builder, and about extras of a stub, which has none.
+_OWN = re.compile(r"does not contain any dependencies|@ file://stubs/")
 #: Words of uv's messages, by the kind of problem.
 _NETWORK_ERROR = re.compile(
     r"[Ff]ailed to fetch|error sending request|[Nn]etwork (connectivity )?(is|was) disabled|Could not connect"
@@ -83,7 +83,7 @@ def run_uv(
         log.debug("uv ended with exit code %d", done.returncode)
         raise _explained(_WARNING.sub("", text), request, provided, indexes)
     warnings = (" ".join(found.split()) for found in _WARNING.findall(text))
-    return [warning for warning in warnings if _IS_EMPTY not in warning]
+    return [warning for warning in warnings if not _OWN.search(warning)]
 
 
 def _command(request: SolveRequest, python: str) -> list[str]:
