@@ -2,8 +2,8 @@
 
 git reads the settings of the repository that it works in, and many of them name programs: hooks,
 filters, file-system monitors, credential helpers, the other end of a lazy fetch. So git never works
-in a repository that others made. It works in a bare one of builder's own, with the settings below
-and those of the user.
+in a repository that others made. It works in a bare one of builder's own, with the settings in
+``git_settings.txt`` and those of the user.
 
 * No command line contains a URL with a password: a remote is set in git's environment
   (``GIT_CONFIG_*``), and the password comes from a credential helper, which git asks for this
@@ -28,6 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from .datafiles import read_beside
 from .errors import FetchError, UsageError
 from .redact import redact
 
@@ -48,21 +49,10 @@ REMOTE = "builder"
 _KEPT = re.compile(
     r"GIT_(ASKPASS|SSH\w*|SSL_\w+|PROXY_\w+|CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|(KEY|VALUE)_\d+))"
 )
-_SETTINGS = {
-    "core.hooksPath": "/dev/null",
-    "core.fsmonitor": "false",
-    # remote helpers (ext::COMMAND, and those of other packages) run programs
-    "protocol.allow": "never",
-    **{f"protocol.{name}.allow": "always" for name in ("file", "git", "https", "ssh")},
-    "protocol.ext.allow": "never",
-    "fetch.recurseSubmodules": "false",
-    "fetch.writeCommitGraph": "false",
-    "gc.auto": "0",
-    "maintenance.auto": "false",
-    # a server that stops sending
-    "http.lowSpeedLimit": "1000",
-    "http.lowSpeedTime": "60",
-}
+#: One KEY=VALUE in each line.
+_SETTINGS: dict[str, str] = dict(
+    re.findall(r"(?m)^([\w.]+)=(.*)$", read_beside(__file__, "git_settings.txt"))
+)
 #: A credential helper that answers from the environment. The shell's own printf is no process, so no command
 #: line has the password.
 _HELPER = '!f() { printf \'username=%s\\npassword=%s\\n\' "$_BUILDER_GIT_USER" "$_BUILDER_GIT_PASSWORD"; }; f'
