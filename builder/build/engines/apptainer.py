@@ -10,18 +10,19 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from builder.build.run.apptainer import apptainer_problem, find_apptainer
+from builder.build.run.failures import hint_for
 from builder.build.run.process import execute, tail
 from builder.core.errors import ImageError
 from builder.core.model import Image, SifImage
 from builder.core.settings import Settings
 from builder.core.store.files import require_space, sha256_file, space_errors
 from builder.core.store.leftovers import temporary_folder
-from builder.core.store.subordinate import ranges, ranges_hint
+from builder.core.store.subordinate import ranges
 from builder.formats.net.urlvariables import is_own
 from builder.formats.oci.layout import write_layout
 from builder.formats.sif.singularity import Metadata
@@ -141,7 +142,7 @@ def run_build(source: Path, image: Path, request: BuildRequest) -> Path:
     fatal = [line for line in lines if re.search(r"\b(FATAL|ERROR)\b", line)]
     plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in dict.fromkeys([*lines, *fatal[-1:]])]
     message = f"apptainer build of target {request.recipe.name} {problem}:\n{tail(plain)}"
-    raise ImageError(message, _hint(lines))
+    raise ImageError(message, hint_for("apptainer build", "\n".join(lines)))
 
 
 def environment(settings: Settings) -> Mapping[str, str]:
@@ -168,14 +169,3 @@ def _options(tool: str, request: BuildRequest) -> list[str]:
     if "--mksquashfs-args" in execute([tool, "build", "--help"], timeout_s=30).stdout:
         options += ["--mksquashfs-args", _COMPRESSION[request.recipe.sif.compression]]
     return options
-
-
-def _hint(lines: Sequence[str]) -> str:
-    text = "\n".join(lines).lower()
-    if "subuid" in text or "fakeroot" in text:
-        return ranges_hint()
-    if "no space left" in text:
-        return "free disk space, or choose a larger disk with --tmpdir / BUILDER_TMPDIR"
-    return (
-        "the lines above are apptainer's; --engine layered writes the SIF without running anything"
-    )

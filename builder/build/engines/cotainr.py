@@ -29,6 +29,7 @@ from builder.build.bases.image import BaseImage
 from builder.build.bases.resolve import open_base, resolve_base
 from builder.build.image.files import system_entries
 from builder.build.run.apptainer import find_apptainer
+from builder.build.run.failures import hint_for
 from builder.build.run.process import execute, tail
 from builder.core.errors import ImageError, UsageError
 from builder.core.model import Fetched, LockedBase, SifImage
@@ -242,7 +243,7 @@ def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
         return
     problem = f"ended with code {code}" if code else "ended with code 0 but wrote no file"
     message = f"cotainr build of target {request.recipe.name} {problem}:\n{tail(lines)}"
-    raise ImageError(message, _hint("\n".join(lines)))
+    raise ImageError(message, hint_for("cotainr build", "\n".join(lines)))
 
 
 def _environment(request: BuildRequest, folder: Path) -> dict[str, str]:
@@ -254,11 +255,3 @@ def _environment(request: BuildRequest, folder: Path) -> dict[str, str]:
         (folder / "bin" / "singularity").symlink_to(tool)
         env["PATH"] = f"{folder}/bin:{env.get('PATH', '')}"
     return env
-
-
-def _hint(text: str) -> str:
-    if "urlopen error" in text:
-        return "cotainr downloads Miniforge: build where GitHub can be reached, or with --engine layered"
-    if "container working directory" in text:
-        return "cotainr needs a TMPDIR that the runtime mounts into containers: TMPDIR=/tmp"
-    return "the lines above are cotainr's; --engine layered builds the SIF without Miniforge"

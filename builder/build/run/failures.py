@@ -33,10 +33,10 @@ class Problem:
 
 
 def hint_for(runner: str, text: str) -> str:
-    """Return the hint for a failure of a runner: the line to type.
+    """Return the hint for a failure of a runner or engine: the line to type.
 
     Args:
-        runner: its name.
+        runner: its name; for an engine with ``build`` after it: ``cotainr build``.
         text: its message, or the reason why it is not available.
 
     Returns:
