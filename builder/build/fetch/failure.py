@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from builder.core.datafiles import table
 from builder.core.errors import FetchError
 from builder.core.model import FIND_LINKS, WHEELS, LockedPackage
 from builder.core.redact import redact
 from builder.formats.net.urlvariables import UrlVariables, variables_in
-
-_MIRRORS = "BUILDER_MIRRORS='FROM=TO'"
 
 
 class NotAvailable(Exception):
@@ -39,40 +38,24 @@ def not_found(
 
 
 def _hint(package: LockedPackage, reasons: str, variables: UrlVariables, offline: bool) -> str:
-    if package.url.startswith(FIND_LINKS):
-        return (
-            "set PIP_FIND_LINKS to the folder that holds the file, or add the folder to the recipe "
-            "(pip: {find_links: [...]}), or lock again: builder lock"
-        )
-    if package.url.startswith(WHEELS):
-        return (
-            f"copy {package.filename} into the project's folder wheels/ from the machine that made the lock, "
-            f"or build it again: builder lock --update {package.name}"
-        )
-    if offline:
-        return (
-            f"run once online to fill the cache, or set a mirror: {_MIRRORS} (TO may be a folder)"
-        )
-    names = sorted(variables_in(package.url))
-    if missing := next(variables.missing(package.url), None):
-        return (
-            f"the lock's URL names the variable {missing}, which is replaced only where the recipe or the "
-            "environment file names it in a channel or index that begins like the URL: add that channel "
-            "or index there"
-        )
-    if unset := next((name for name in names if not os.environ.get(name)), None):
-        return (
-            f"the URL needs the environment variable {unset}, which is not set: export {unset}=..."
-        )
-    if "CERTIFICATE" in reasons:
-        return (
-            "set SSL_CERT_FILE, or cert in pip's configuration, to the certificate of the authority"
-        )
-    if "HTTP 404" in reasons or "HTTP 410" in reasons:
-        return f"the package was removed: lock again, or set a mirror that still has it: {_MIRRORS}"
-    if "HTTP 401" in reasons or "HTTP 403" in reasons:
-        return "put the user name and password for this host into ~/.netrc"
-    return f"check the network, or set a mirror: {_MIRRORS} (docs/offline.md)"
+    """Return the hint of the first case of hints.yaml that applies."""
+    unnamed = next(variables.missing(package.url), None)
+    unset = [name for name in sorted(variables_in(package.url)) if not os.environ.get(name)]
+    cases = {
+        "find_links": package.url.startswith(FIND_LINKS),
+        "wheel": package.url.startswith(WHEELS),
+        "offline": offline,
+        "unnamed": unnamed is not None,
+        "unset": bool(unset),
+        "certificate": "CERTIFICATE" in reasons,
+        "removed": "HTTP 404" in reasons or "HTTP 410" in reasons,
+        "denied": "HTTP 401" in reasons or "HTTP 403" in reasons,
+        "other": True,
+    }
+    case = next(name for name, applies in cases.items() if applies)
+    variable = unnamed or next(iter(unset), "")
+    hint: str = table(__file__, "hints.yaml")[case]
+    return hint.format(file=package.filename, name=package.name, variable=variable)
 
 
 def first_line(error: Exception) -> str:
