@@ -6,6 +6,7 @@ import re
 from collections.abc import Set
 
 from builder.build.image.config import versions
+from builder.core.datafiles import table
 from builder.core.model import Lock, LockedPackage
 from builder.lock.config.recipe import Recipe
 
@@ -59,11 +60,7 @@ def _driver_warning(recipe: Recipe, cuda: str) -> str:
     driver = recipe.virtual_packages.get("__cuda", "")
     if not _major(cuda) > _major(driver) > 0:
         return ""
-    return (
-        f"the packages are for CUDA {cuda}, but {recipe.site_title} has a driver for {driver} "
-        f"(virtual_packages.__cuda): take those for CUDA {_major(driver)}, "
-        "see docs/howto/source-packages.md"
-    )
+    return _warning("driver", recipe=recipe, cuda=cuda, driver=driver, major=_major(driver))
 
 
 def _nccl_module_warning(recipe: Recipe, cuda: str, request: JobRequest) -> str:
@@ -72,10 +69,7 @@ def _nccl_module_warning(recipe: Recipe, cuda: str, request: JobRequest) -> str:
     wanted = f"--nccl-cu{_major(cuda)}"
     if request.nodes == 1 or not cuda or not modules or wanted in modules:
         return ""
-    return (
-        f"the packages are for CUDA {cuda}, but NCCL's module is {modules[0]}: write {wanted} into "
-        f"site.fabric.options of {recipe.source}"
-    )
+    return _warning("nccl_module", recipe=recipe, cuda=cuda, module=modules[0], wanted=wanted)
 
 
 def _major(version: str) -> int:
@@ -105,12 +99,7 @@ def _mpi_warning(recipe: Recipe, package: LockedPackage) -> str:
     if package.manager == "conda":
         other = "" if package.name == mpi.abi else f", and {mpi.abi} instead of {package.name},"
         advice = f"write {_EXTERNAL} first below channels:{other} in {file}"
-    return (
-        f"the image has its own MPI, {package.name} {package.version}, but jobs on "
-        f"{recipe.site_title} use the host's ({mpi.abi}): each process may run alone, as a job of "
-        f"size 1. To use the host's, {advice}, then: builder lock {recipe.name}; or set LD_PRELOAD "
-        "to its libmpi below site.mpi.env"
-    )
+    return _warning("mpi", recipe=recipe, package=package, mpi=mpi, advice=advice)
 
 
 def _infiniband_warning(recipe: Recipe, names: Set[str], request: JobRequest) -> str:
@@ -125,20 +114,21 @@ def _infiniband_warning(recipe: Recipe, names: Set[str], request: JobRequest) ->
     uses_infiniband = request.nodes > 1 and recipe.site.fabric.infiniband
     if not uses_infiniband or not has_nccl or names & _VERBS:
         return ""
-    line = f"base_packages: [{', '.join((*recipe.base_packages, *INFINIBAND_PACKAGES))}]"
-    return (
-        "the image has no libibverbs, so NCCL uses TCP instead of the InfiniBand of "
-        f"{recipe.site_title}: write {line} into {recipe.source}, then: builder lock {recipe.name}"
-    )
+    packages = ", ".join((*recipe.base_packages, *INFINIBAND_PACKAGES))
+    return _warning("infiniband", recipe=recipe, packages=packages)
 
 
 def _jupyter_warning(recipe: Recipe, names: Set[str], request: JobRequest) -> str:
     """Return a warning about a server of Jupyter that is not in the image; see above."""
     if not request.jupyter or names & _JUPYTER:
         return ""
-    place = recipe.environment or recipe.lock
-    text = f"the image has no Jupyter: add jupyterlab to {place}"
-    return f"{text}, then: builder lock {recipe.name}, and build it again"
+    return _warning("jupyter", recipe=recipe, place=recipe.environment or recipe.lock)
+
+
+def _warning(name: str, **values: object) -> str:
+    """Return a text of warnings.yaml."""
+    text: str = table(__file__, "warnings.yaml")[name]
+    return text.format(**values)
 
 
 def is_plain_base(recipe: Recipe) -> bool:
