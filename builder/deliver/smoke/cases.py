@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .finding import Case
+from .finding import Case, advice_for
 from .limits import HOST_BOUND_S, LEAST_PRODUCT, LEAST_REDUCTION, LIMITS, floor_of
 from .reference import Device, PublishedFigure, References
 from .values import Report, Value, mapping, mappings, number, usable_values, variables_of
@@ -31,17 +31,6 @@ _PEAK_KEYS = {"copy": "memory", "triad": "memory"}
 #: Factors from the units of reference.yml (TFLOP/s, GB/s) to those of measurements.
 _UNITS = {"gflop_per_s": 1e3, "gb_per_s": 1.0}
 _DESCRIBED = {"achieved": "published", "acceptance": "the acceptance limit", "peak": "peak"}
-_REDUCE_ADVICE = (
-    "NCCL or RCCL does not use the links between the GPUs: NCCL_DEBUG=INFO shows what it uses"
-)
-_TRANSFER_ADVICE = (
-    "a narrow or slow PCIe link, or memory of the other socket: "
-    "check lspci -vv, and bind the process to the nearest cores"
-)
-_GPU_ADVICE = (
-    "check its clock, temperature and errors (nvidia-smi -q, rocm-smi -a), "
-    "and exclude it from jobs until it is repaired"
-)
 
 
 def cases_by_reference(report: Report, figures: References) -> Iterator[Case]:
@@ -155,19 +144,14 @@ def _largest_size(value: Value) -> float:
 
 
 def _advice(report: Report, key: str, device: Device) -> str:
-    if key in ("transfer", "allreduce"):
-        return _TRANSFER_ADVICE if key == "transfer" else _REDUCE_ADVICE
-    tool = "rocm-smi -a" if device.is_amd else "nvidia-smi -q -d PERFORMANCE"
-    advice = f"check clock, power and heat ({tool}), other processes on the GPU"
-    if key == "copy":
-        return f"{advice}, and the age of its driver, which makes the copies"
-    if key == "triad":
-        return advice
-    library = "rocBLAS or hipBLASLt" if device.is_amd else "cuBLAS"
-    advice += f", and the library in the lock: {library}"
-    if device.is_amd and variables_of(report).get("PYTORCH_TUNABLEOP_ENABLED") != "1":
-        advice += "; PYTORCH_TUNABLEOP_ENABLED=1 makes torch search for faster products"
-    return advice
+    tool, library = "nvidia-smi -q -d PERFORMANCE", "cuBLAS"
+    if device.is_amd:
+        tool, library = "rocm-smi -a", "rocBLAS or hipBLASLt"
+    if key in ("transfer", "allreduce", "copy", "triad"):
+        return advice_for(key, tool=tool)
+    is_tuned = variables_of(report).get("PYTORCH_TUNABLEOP_ENABLED") == "1"
+    case = "untuned_product" if device.is_amd and not is_tuned else "product"
+    return advice_for(case, tool=tool, library=library)
 
 
 def cases_by_peers(report: Report) -> Iterator[Case]:
@@ -199,7 +183,7 @@ def _cases_of_group(name: str, values: Sequence[Value]) -> Iterator[Case]:
             normal,
             LIMITS["equals"],
             f"{len(values)} x {name} typically reach it",
-            _GPU_ADVICE,
+            advice_for("slower_than_peers"),
             may_fail=_is_of_gpu(value, normal),
             unfair=f"it had time for size {size:.0f} only" if had_less_time else "",
         )

@@ -8,14 +8,11 @@ from typing import Any
 from builder.bench.core import finding
 from builder.bench.machine.variables import slowing
 from builder.bench.report import format_value
+from builder.core.datafiles import table
 
 from .limits import TOO_HIGH, UNSTEADY, Limits, Status
 from .values import Report, Value, state_text, variables_of
 
-_UNSTEADY_ADVICE = (
-    "the clock is throttled at times (heat, power), or another process uses the GPU or its links"
-)
-_IMPOSSIBLE_ADVICE = "no such device is that fast: check the measurement and the device's name"
 TOO_LOW_NOTE = "the reference is too low: please send this report in (CONTRIBUTING.md)"
 
 Finding = dict[str, Any]
@@ -46,6 +43,12 @@ class Case:
     """Why a low value says nothing about the device; empty: it does."""
     is_best: bool = False
     """The reference is the best known result, so that a better value is worth sending in."""
+
+
+def advice_for(case: str, **values: str) -> str:
+    """Return a text of advice.yaml."""
+    text: str = table(__file__, "advice.yaml")[case]
+    return text.format(**values)
 
 
 def evaluate(value: Value, reference: float, limits: Limits) -> tuple[Status, float]:
@@ -90,10 +93,10 @@ def _passed(case: Case, seen: str, fraction: float) -> Finding:
     """Return the finding about a value that is not low: it may be too high, or unsteady."""
     value = case.value
     if case.peak and value.lower_bound > TOO_HIGH * case.peak:
-        return _finding(case, "warn", seen, _IMPOSSIBLE_ADVICE, fraction)
+        return _finding(case, "warn", seen, advice_for("impossible"), fraction)
     if value.spread > UNSTEADY:
         seen = f"{seen}; varies by {value.spread:.0%}"
-        return _finding(case, "warn", seen, _UNSTEADY_ADVICE, fraction)
+        return _finding(case, "warn", seen, advice_for("unsteady"), fraction)
     if value.lower_bound > TOO_HIGH * case.reference:
         seen += f"; {TOO_LOW_NOTE}" if case.is_best else ""
     return _finding(case, "pass", seen, "", fraction)

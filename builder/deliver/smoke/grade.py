@@ -14,7 +14,7 @@ from builder.bench.report import is_measured
 from builder.lock.config.recipe import GpuVendor
 
 from .cases import cases_by_peers, cases_by_reference
-from .finding import Finding, grade_case
+from .finding import Finding, advice_for, grade_case
 from .reference import References
 from .suggested import plan_of
 from .values import Report, devices_of
@@ -92,16 +92,13 @@ def _check_expectations(report: Report, expected: Expected) -> Iterator[Finding]
         yield from _check_measured(report, expected.vendor)
     devices = devices_of(report)
     if expected.devices is not None and devices and len(devices) != expected.devices:
-        advice = "check what the job requested, and CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES"
         seen = f"{len(devices)} GPUs found, {expected.devices} expected"
-        yield finding("device.count", "fail", seen, advice)
+        yield finding("device.count", "fail", seen, advice_for("other_count"))
     found = {str(device.get("architecture")) for device in devices}
     unexpected = sorted(found.difference(expected.architectures))
     if expected.vendor != "none" and expected.architectures and unexpected:
         seen = f"{', '.join(unexpected)}; the recipe is for {', '.join(expected.architectures)}"
-        advice = "run the test on a GPU that the recipe is for: "
-        advice += "these values do not show how the image runs there"
-        yield finding("device.architecture", "warn", seen, advice)
+        yield finding("device.architecture", "warn", seen, advice_for("other_architecture"))
 
 
 def _check_measured(report: Report, vendor: str) -> Iterator[Finding]:
@@ -111,11 +108,9 @@ def _check_measured(report: Report, vendor: str) -> Iterator[Finding]:
     if "cuda" in kinds or not any(map(is_measured, measured)):
         return
     if "framework" not in plan_of(report):
-        advice = f"the recipe is for {vendor} GPUs, and its 'smoke' tests no framework: "
-        advice += "add 'framework: torch', 'tensorflow' or 'jax' there"
+        advice = advice_for("no_framework", vendor=vendor)
         yield finding("device.measured", "warn", "the GPUs were not tested", advice)
         return
     where = " (only on the CPU)" if "cpu" in kinds else ""
-    advice = f"the recipe is for {vendor} GPUs: give the container access to one; "
-    advice += "the probes show what is missing"
+    advice = advice_for("not_measured", vendor=vendor)
     yield finding("device.measured", "fail", f"nothing was measured on a GPU{where}", advice)

@@ -24,6 +24,7 @@ from builder.core.workspace import Workspace
 from builder.formats.sif.digests import sif_digest
 from builder.lock.config.recipe import Recipe
 
+from .finding import advice_for
 from .grade import Expected, grade
 from .options import DEFAULTS, SmokeOptions
 from .packages import packages_of_lock
@@ -248,12 +249,8 @@ def interpret(done: Completed, recipe: Recipe) -> Report:
     if report is None:
         end = last_lines(done.stderr.strip() or done.stdout)
         seen = f"no report; exit code {done.returncode}: {end}"
-        advice = "check that the image's Python starts; "
-        advice += "exit code 137 means killed, maybe out of memory"
-        if done.returncode in _NOT_FOUND:
-            advice = "the smoke test needs a Python in the environment: add it; for an image "
-            advice += 'without Python write into the recipe  smoke: {none: "it has no Python"}'
-        return could_not_run(recipe, "report", seen, advice)
+        case = "no_python" if done.returncode in _NOT_FOUND else "no_report"
+        return could_not_run(recipe, "report", seen, advice_for(case))
     problem, code = benchmark_problem(report), done.returncode
     advice = "run it again; if this does not help, build the image again"
     if report.get("schema_version") != SCHEMA_VERSION:
