@@ -1,7 +1,7 @@
 """A copy of smoke reports to send in: figures and versions, no hosts, users, paths and dates.
 
-``FIELDS`` lists every field that the copy may have. A field that is not listed is not in the copy,
-whatever reports contain in the future, and neither is a value of another form.
+shared_fields.yaml lists every field that the copy may have. A field that is not listed is not in
+the copy, whatever reports contain in the future, and neither is a value of another form.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from builder.bench.schema import EXIT_CODES, SEVERITY
+from builder.core.datafiles import table
 from builder.core.errors import BuilderError
 from builder.core.version import __version__
 
@@ -35,13 +35,6 @@ def _number(value: Any) -> float | None:
     return int(found) if found == int(found) else float(f"{found:.6g}")
 
 
-def _text(form: str) -> Callable[[Any], str | None]:
-    def read(value: Any) -> str | None:
-        return value if isinstance(value, str) and re.fullmatch(form, value, re.ASCII) else None
-
-    return read
-
-
 def _version(value: Any) -> str | None:
     """Return the part of a version that all its builds share: ``5.14.0`` of ``5.14.0-427.site``."""
     form = r"\d+(?:\.\d+){0,2}(?:\+(?:cu\d+|rocm[\d.]+|cpu)(?!\w))?"
@@ -49,49 +42,17 @@ def _version(value: Any) -> str | None:
     return match[0] if match else None
 
 
-#: The name of a GPU or a processor, from its driver: it begins with its maker.
-_MAKERS = r"NVIDIA|AMD|Intel|ARM|Neoverse|IBM|Tesla|GeForce|Quadro|\d+th Gen Intel"
-_HARDWARE = _text(rf"(?:{_MAKERS})[\w .()@+-]{{0,70}}")
-_KINDS = "matmul|memory|transfer|allreduce|conv|attention|cpu|torch|tensorflow|jax"
-_ID = _text(rf"(?:{_KINDS})[a-z0-9_.]{{0,30}}")
-_STATUS = _text("|".join(SEVERITY))
-_ALGORITHM = _text("ring|tree|nvls|nvlstree|collnet|nccl|gloo|flash|cudnn|math|(mem_)?efficient")
-_UNITS = ("gflop_per_s", "gb_per_s", "s", "ms", "us")
-_STATISTICS = {f"{what}_{unit}": _number for what in ("median", "mad") for unit in _UNITS}
-_STATE = dict.fromkeys(("clock_mhz", "power_w", "temperature_c"), _number)
-_MEASUREMENT: dict[str, Any] = {
-    "id": _ID,
-    "status": _STATUS,
-    "device": _text(r"cpu|cuda(?::\d{1,5})?"),
-    "algorithm": _ALGORITHM,
-    "backend": _ALGORITHM,
-    **dict.fromkeys(("rank", "size", "repeats", "members", "flop"), _number),
-    **_STATISTICS,
-    **_STATE,
+def _flag(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+_FORMS: Mapping[str, Callable[[Any], Any]] = {
+    "number": _number,
+    "version": _version,
+    "flag": _flag,
 }
 #: All fields of a run: a form, the fields of a mapping, or the elements of a list.
-FIELDS: dict[str, Any] = {
-    "month": _text(r"20\d\d-\d\d"),
-    "verdict": _text("|".join((*EXIT_CODES, "none"))),
-    "launch": {"ranks": _number, "nodes": _number},
-    "torch": {"build": _text("CUDA|HIP|CPU")}
-    | dict.fromkeys(("version", "cuda", "hip", "nccl", "cudnn"), _version),
-    "framework": {"name": _text("tensorflow|jax"), "version": _version},
-    "python": {"version": _version},
-    "system": {"machine": _text("x86_64|aarch64|ppc64le"), "glibc": _version, "kernel": _version},
-    "cpu": {"model": _HARDWARE, "usable_cores": _number, "physical_cores": _number},
-    "devices": [
-        {
-            "gpu": _number,
-            "name": _HARDWARE,
-            "architecture": _text(r"sm_\d+[a-z]?|gfx[0-9a-f]+(?::[\w+-]+)*"),
-            "driver": _version,
-            "mig": lambda value: value if isinstance(value, bool) else None,
-            **dict.fromkeys(("rank", "memory_bytes", "multiprocessors", "power_limit_w"), _number),
-        }
-    ],
-    "measurements": [{**_MEASUREMENT, "ranks": [_MEASUREMENT]}],
-}
+FIELDS: Mapping[str, Any] = table(__file__, "shared_fields.yaml")
 
 
 def share(reports: Sequence[Report]) -> dict[str, Any]:
@@ -132,7 +93,9 @@ def _listed(form: Any, value: Any) -> Any:
     if isinstance(form, list):
         found_items = [_listed(form[0], item) for item in mappings(value)[:MOST]]
         return [item for item in found_items if item is not None] or None
-    return form(value)
+    if form in _FORMS:
+        return _FORMS[form](value)
+    return value if isinstance(value, str) and re.fullmatch(form, value, re.ASCII) else None
 
 
 def contents(document: Mapping[str, Any]) -> list[str]:
