@@ -25,6 +25,7 @@ from pathlib import Path
 
 import click
 
+from builder.core.datafiles import read_beside
 from builder.core.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError
 from builder.core.interrupts import take_interrupt
 from builder.core.redact import redact
@@ -38,28 +39,18 @@ from .logs import log_path, start_logging
 from .options import COUNT, FILE, flag
 from .output import Output
 
-#: Command: module of ``builder.cli`` that defines it, and its summary, so that ``--help`` imports no command.
-COMMANDS = {
-    "init": ("init", "Write a recipe for the project in this folder."),
-    "targets": ("targets", "List the targets, or print the recipe of one."),
-    "lock": ("lock", "Solve environments and write lock files."),
-    "build": ("build", "Build images from locks."),
-    "smoke": ("smoke", "Run the benchmark in an image and grade it."),
-    "report": ("report", "Write the history of smoke tests as one page."),
-    "publish": ("publish", "Build, test and push targets, then move tags."),
-    "promote": ("promote", "Move a target's tags to its tested candidate."),
-    "rollback": ("promote", "Move a target's tags back to the image before."),
-    "verify": ("verify", "Verify who signed a published image, and its tests."),
-    "pull": ("pull", "Download the published image of a target."),
-    "run": ("run_command", "Run a command in a target's image."),  # not run: see the function below
-    "job": ("job", "Write or submit a batch script for a target."),
-    "sites": ("sites", "List, show and write site files."),
-    "convert": ("convert", "Convert an OCI image to SIF or squashfs."),
-    "diff": ("diff", "Compare two locks or two published images."),
-    "doctor": ("doctor", "Report what this host can build and run."),
-    "cache": ("cache", "Show or prune the cache."),
-    "help": ("help", "Explain a command, exit codes or schemas."),
-}
+
+def _commands() -> dict[str, tuple[str, str]]:
+    """Return the module of ``builder.cli`` that defines each command, and the command's summary.
+
+    They are in a file, so that ``--help`` imports no command.
+    """
+    rows = (line.split(maxsplit=2) for line in read_beside(__file__, "commands.txt").splitlines())
+    return {name: (module, summary) for name, module, summary in rows}
+
+
+#: Module and summary of each command, in the order of ``--help``.
+COMMANDS = _commands()
 _EPILOG = "Global options: builder help options. Exit codes: builder help exit-codes."
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 #: Options of the group that are flags, which may stand after the command too.
