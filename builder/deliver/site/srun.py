@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from builder.build.run.process import execute
+from builder.core.datafiles import read_beside
 from builder.core.errors import RunnerError, UsageError
 from builder.lock.config.fields import VARIABLE
 
@@ -30,13 +31,7 @@ HOOK_VARIABLES = ("ENROOT_", "NVIDIA_", "MELLANOX_")
 LOGIN_SHELL = {"ENROOT_LOGIN_SHELL": "no"}
 #: Words that run a command with the variables of a file of ``NAME=VALUE`` lines. The values are on
 #: no command line.
-WITH_FILE = (
-    "bash",
-    "-c",
-    "while IFS= read -r line || [[ -n $line ]]; do "
-    'if [[ $line =~ ^[A-Za-z_][A-Za-z0-9_]*= ]]; then export "$line"; fi; '
-    'done <"$0" || exit 1; exec "$@"',
-)
+WITH_FILE = ("bash", "-c", read_beside(__file__, "with_file.bash").rstrip())
 #: The file for ``srun --environment`` in a job.
 EDF = ShellText("$BUILDER_EDF")
 _SCHEME = "docker://"
