@@ -174,14 +174,7 @@ def _not_published(context: Context, result: BuildResult) -> dict[str, Any]:
 
 def _lines(done: Published) -> list[str]:
     """Return the report of one target, for people."""
-    from builder.deliver.publishing.release import (
-        COMPILER,
-        LAYERS,
-        LOCK,
-        PROVENANCE,
-        SBOM,
-        SMOKE_REPORT,
-    )
+    from builder.deliver.publishing.release import TITLES
 
     verb = "would be" if done.dry_run else "is"
     lines = [f"{done.target} {verb} {done.reference}@{done.digest}"]
@@ -200,10 +193,7 @@ def _lines(done: Published) -> list[str]:
         v = done.verified
         lines.append(f"  read back {v.blobs} blobs, {human_bytes(v.bytes)}; {v.seconds:.1f} s")
     if done.attached:
-        names = {SBOM: "SBOM", PROVENANCE: "provenance", LOCK: "lock", LAYERS: "layer record"}
-        names[COMPILER] = "compiler"
-        names[SMOKE_REPORT] = "smoke report"
-        lines.append(f"  attached: {', '.join(names[kind] for kind in done.attached)}")
+        lines.append(f"  attached: {', '.join(TITLES[kind] for kind in done.attached)}")
     if done.signed:
         lines.append("  signed")
     return [*lines, *_rollback(done)]

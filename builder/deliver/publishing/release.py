@@ -27,6 +27,9 @@ LOCK = "application/vnd.builder.lock.v1+yaml"
 LAYERS = "application/vnd.builder.layers.v1+json+zstd"
 COMPILER = "application/vnd.builder.compiler.v1"
 RELEASE = "application/vnd.builder.release.v1+json"
+#: What builder calls the artifacts that publishing attaches.
+TITLES = {SMOKE_REPORT: "smoke report", SBOM: "SBOM", PROVENANCE: "provenance", LOCK: "lock"}
+TITLES |= {LAYERS: "layer record", COMPILER: "compiler"}
 #: In the signed payload: the digest of the record's artifact.
 SIGNED_RELEASE = "org.builder.release"
 
