@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -75,11 +76,4 @@ def _row(outcome: BuildOutcome) -> tuple[str, ...]:
 def _json(outcome: BuildOutcome) -> dict[str, Any]:
     if outcome.state == "built":
         return {**outcome.answer, "state": "built"}
-    return {
-        "target": outcome.target,
-        "state": outcome.state,
-        "error": outcome.error,
-        "hint": outcome.hint,
-        "code": outcome.code,
-        "log": str(outcome.log) if outcome.log else None,
-    }
+    return {name: value for name, value in asdict(outcome).items() if name != "answer"}

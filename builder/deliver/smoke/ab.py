@@ -99,12 +99,7 @@ class Ab:
         return tuple(figure for figure in self.figures if figure.outcome == "slower")
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "verdict": self.verdict,
-            "rounds": self.rounds,
-            "figures": [figure.to_json() for figure in self.figures],
-            "notes": list(self.notes),
-        }
+        return {**asdict(self), "figures": [figure.to_json() for figure in self.figures]}
 
 
 def compare_rounds(rounds: Sequence[Sequence[Report]]) -> Ab:
