@@ -10,7 +10,7 @@ hidden;
 """
 
 # Few imports: this starts for every command. So no pathlib, hence:
-# ruff: noqa: PTH110, PTH112, PTH123, PTH208
+# ruff: noqa: PTH110, PTH112, PTH118, PTH120, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ import os
 import struct
 
 LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def _listed(name: str) -> tuple[str, ...]:
+    """Return the words of a file beside this module; lines that begin with ``#`` are comments."""
+    with open(os.path.join(os.path.dirname(__file__), name), encoding="ascii") as file:
+        lines = [line for line in file if not line.startswith("#")]
+    return tuple("".join(lines).split())
+
 
 # <linux/mount.h>, mount(2)
 RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, REC, PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
@@ -40,11 +48,7 @@ _ESCAPED = {rb"\040": b" ", rb"\011": b"\t", rb"\012": b"\n", rb"\134": b"\\"}
 
 #: Hidden from the container: docker's list (moby, oci/defaults.go), which is longer than the
 #: runtime-spec's.
-MASKED = (
-    *("/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys"),
-    *("/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list"),
-    *("/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware"),
-)
+MASKED = _listed("masked_paths.txt")
 #: Entries of /proc that belong to processes and not to the host, besides those whose name is a
 #: number.
 _OF_PROCESSES = ("self", "thread-self", "mounts", "net")
@@ -64,28 +68,11 @@ _ATTRIBUTE_SPECULATION, _ATTRIBUTE_OPTIMIZE = 7, 8
 _UNKNOWN_CALL = -1
 #: Refused with EPERM: what docker's default profile refuses too and a well-behaved program does not
 #: need.
-REFUSED_CALLS = (
-    # new namespaces and mounts
-    *("unshare", "setns", "mount", "umount", "umount2", "pivot_root", "mount_setattr"),
-    *("move_mount", "open_tree", "open_tree_attr", "fsopen", "fsconfig", "fsmount", "fspick"),
-    # the kernel's keys, which are not part of a namespace
-    *("add_key", "keyctl", "request_key"),
-    # parts of the kernel with many faults in the past
-    *("bpf", "io_uring_enter", "io_uring_register", "io_uring_setup"),
-    *("perf_event_open", "userfaultfd"),
-    # the host as a whole
-    *("acct", "delete_module", "finit_module", "init_module", "kexec_file_load", "kexec_load"),
-    *("quotactl", "quotactl_fd", "reboot", "swapoff", "swapon", "syslog", "clock_adjtime"),
-    *("clock_settime", "settimeofday", "ioperm", "iopl", "lookup_dcookie", "fanotify_init"),
-    *("open_by_handle_at", "vhangup"),
-)
+REFUSED_CALLS = _listed("refused_calls.txt")
 #: Return 0 without doing anything where a build step's root is emulated, as Charliecloud's
 #: ``--force=seccomp`` does: in a user namespace with one id these calls cannot succeed, and all
 #: files of a layer belong to root anyway.
-EMULATED_CALLS = (
-    *("chown", "fchown", "fchownat", "lchown", "setgroups", "setgid", "setregid", "setresgid"),
-    *("setresuid", "setreuid", "setuid", "capset"),
-)
+EMULATED_CALLS = _listed("emulated_calls.txt")
 #: Layers have no extended attributes. A package's script that gets this error sets the setuid bit
 #: instead.
 _ATTRIBUTE_CALLS = ("fsetxattr", "lsetxattr", "setxattr")
