@@ -17,6 +17,7 @@ from .options import decorated
 from .output import Output
 
 if TYPE_CHECKING:
+    from builder.core.workspace import Workspace
     from builder.deliver.project import Project
     from builder.lock.config.recipe import Recipe
 
@@ -43,6 +44,13 @@ class Context:
         from builder.deliver.project import Project
 
         return Project.find(self.start, self.settings, self.output)
+
+    @cached_property
+    def work(self) -> Workspace:
+        """The workspace of commands that need no project."""
+        from builder.core.workspace import Workspace
+
+        return Workspace.of(self.settings, self.output)
 
     @property
     def root(self) -> Path | None:

@@ -7,7 +7,6 @@ from typing import Literal
 import click
 
 from builder.core.text import human_bytes
-from builder.core.workspace import Workspace
 
 from .context import Context, with_context
 from .options import choice
@@ -37,13 +36,7 @@ def convert(
     """
     from builder.build.image.convert import convert_image
 
-    made = convert_image(
-        source,
-        dest,
-        Workspace.of(context.settings, context.output),
-        compression=compression,
-        architecture=arch,
-    )
+    made = convert_image(source, dest, context.work, compression=compression, architecture=arch)
     context.output.result(
         {
             "source": source,

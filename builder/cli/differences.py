@@ -9,7 +9,6 @@ from builder.bench.report import format_value
 from builder.core.errors import LockError
 from builder.core.model import Lock
 from builder.core.text import Table, human_bytes
-from builder.core.workspace import Workspace
 from builder.deliver.publishing.published import PublishedImage, open_published, published_reference
 from builder.deliver.publishing.release_changes import ReleaseChanges, compare_published
 from builder.lock.changes import LockChanges, compare_locks
@@ -40,7 +39,7 @@ def _side(context: Context, text: str) -> Lock | PublishedImage:
     is_file = Path(text).exists()
     reference = "" if is_file else published_reference(text, lambda: context.project)
     if reference:
-        return open_published(reference, Workspace.of(context.settings, context.output))
+        return open_published(reference, context.work)
     if not is_file:
         hint = "name a lock file, or a published image: TARGET:TAG or HOST/REPOSITORY:TAG"
         raise LockError(f"{text}: no such lock file", hint)

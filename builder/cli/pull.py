@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.core.workspace import Workspace
-
 from .context import Context, target_argument, with_context
 from .options import choice, flag
 from .slurmoptions import ACCOUNT_VARIABLES
@@ -74,8 +72,7 @@ def pull(
 
     out = context.output
     if target and is_reference(target):
-        work = Workspace.of(context.settings, out)
-        done, name = pull_named(target, work, load, context.root), None
+        done, name = pull_named(target, context.work, load, context.root), None
         more = done.place if load else f"run it: builder run {target} -- COMMAND"
         text = f"{done.reference} is here: {done.digest}\n  {more}"
     else:

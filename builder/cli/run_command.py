@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.core.workspace import Workspace
-
 from .context import Context, Words, WordsCommand, context_exit, with_context, words_argument
 from .options import container_options, flag, refuse
 
@@ -91,7 +89,7 @@ def run(
         may_build=not no_build,
     )
     if recipe is None:
-        work, root = Workspace.of(context.settings, context.output), context.root
+        work, root = context.work, context.root
         context_exit(run_reference(reference, request, work, bind=not no_bind, root=root))
         return
     name, images = named_image(recipe, image, digest), TargetImages(context.project, recipe)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.core.errors import ImageError, UsageError, VerifyError
-from builder.core.workspace import Workspace
 
 from .context import Context, context_exit, with_context
 from .options import FILE, flag
@@ -44,12 +43,11 @@ def verify(context: Context, image: str | None, keys: tuple[Path, ...], rebuild:
     from builder.deliver.publishing.verify import verify as verify_image
 
     trust, reference = _trust(context, keys), _reference(context, image)
-    work = Workspace.of(context.settings, context.output)
-    with open_reference(reference, work, "IMAGE") as (place, ref):
+    with open_reference(reference, context.work, "IMAGE") as (place, ref):
         found = read_published(place, ref)
         subject = Subject.of(place, ref, found)
         done = verify_image(subject, trust)
-        rebuilt = _rebuild(done, found, context.root, work) if rebuild and done.passed else None
+        rebuilt = _rebuild(context, done, found) if rebuild and done.passed else None
     lines = [f"{subject.name} is {subject.digest}"]
     for check in done.checks:
         lines.append(f"  {'ok    ' if check.passed else 'FAILED'}  {check.name}: {check.seen}")
@@ -75,7 +73,7 @@ def _reference(context: Context, image: str | None) -> str:
     return reference
 
 
-def _rebuild(done: Verification, image: Image, root: Path | None, work: Workspace) -> Rebuilt:
+def _rebuild(context: Context, done: Verification, image: Image) -> Rebuilt:
     """Build a verified image again from what its release names."""
     from builder.deliver.publishing.rebuild import rebuild
     from builder.deliver.publishing.release import LOCK, PROVENANCE
@@ -88,7 +86,7 @@ def _rebuild(done: Verification, image: Image, root: Path | None, work: Workspac
     except ImageError as e:
         problem = f"{done.subject.name} cannot be built again: lock or provenance {e.message}"
         raise VerifyError(problem, "publish it again with this version of builder") from None
-    return rebuild(image, lock, provenance, root or Path.cwd(), work)
+    return rebuild(image, lock, provenance, context.root or Path.cwd(), context.work)
 
 
 def rebuilt_lines(rebuilt: Rebuilt) -> list[str]:
