@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from builder.core.errors import UsageError
+from builder.core.progress import Reporter
 from builder.core.text import Table, visible
 
 from .live import Activity
@@ -24,7 +25,7 @@ from .logs import OUTPUT
 log = logging.getLogger(OUTPUT)
 
 
-class Output:
+class Output(Reporter):
     """Writes results to stdout and progress to stderr; the :class:`builder.core.progress.Reporter`
     of all stages.
 

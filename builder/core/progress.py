@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 
-class Reporter(Protocol):
-    """Receives progress. All methods may be called from any thread."""
+class Reporter:
+    """Receives progress, and ignores it. All methods may be called from any thread."""
 
     def start(self, task: str, total: int | None = None, unit: str = "B") -> None:
         """Report the start of a task.
@@ -40,18 +39,7 @@ class Reporter(Protocol):
         """Show a warning to the user."""
 
 
-class NullReporter:
-    """A reporter that ignores everything."""
-
-    def start(self, task: str, total: int | None = None, unit: str = "B") -> None: ...
-    def advance(self, task: str, amount: int) -> None: ...
-    def doing(self, task: str, what: str) -> None: ...
-    def finish(self, task: str, summary: str = "") -> None: ...
-    def note(self, message: str) -> None: ...
-    def warn(self, message: str) -> None: ...
-
-
-QUIET = NullReporter()
+QUIET = Reporter()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import yaml
 from builder.build.fetch.packages import fetch_packages
 from builder.core.errors import ConfigError, FetchError, SolveError, UsageError
 from builder.core.model import LockedBase
-from builder.core.progress import QUIET, NullReporter
+from builder.core.progress import QUIET, Reporter
 from builder.core.settings import Settings
 from builder.core.stages import LockOptions
 from builder.core.store.blobs import Store
@@ -35,7 +35,7 @@ BASE = LockedBase("debian:bookworm", "sha256:" + "0" * 64)
 DAY_MS = 24 * 3600 * 1000  # TIMESTAMP is 2024-05-01
 
 
-class Listener(NullReporter):
+class Listener(Reporter):
     def __init__(self):
         self.warnings: list[str] = []
         self.notes: list[str] = []

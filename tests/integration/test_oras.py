@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from builder.core.model import SifImage
-from builder.core.progress import QUIET, NullReporter, Reporter
+from builder.core.progress import QUIET, Reporter
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.deliver.publishing.destination import LayoutDestination
@@ -95,11 +95,11 @@ def slow_pull(
 import time
 from pathlib import Path
 from builder.core.model import Descriptor
-from builder.core.progress import NullReporter
+from builder.core.progress import Reporter
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.oras import pull_sif
 from builder.core.store.blobs import Store
-class Slow(NullReporter):
+class Slow(Reporter):
     seen = 0
     def advance(self, task, amount):
         self.seen += amount
@@ -137,7 +137,7 @@ def test_killed_pull(registry: parts.Registry, tmp_path: Path) -> None:
     assert target.read_bytes() == b"last month's", "nothing is at its place before it is whole"
     seen: list[int] = []
 
-    class Watching(NullReporter):
+    class Watching(Reporter):
         def advance(self, task: str, amount: int) -> None:
             seen.append(amount)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from builder.core.progress import NullReporter
+from builder.core.progress import Reporter
 
 
-class Warnings(NullReporter):
+class Warnings(Reporter):
     """Keeps the warnings."""
 
     def __init__(self) -> None:
@@ -15,7 +15,7 @@ class Warnings(NullReporter):
         self.messages.append(message)
 
 
-class Notes(NullReporter):
+class Notes(Reporter):
     """Keeps the notes."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import builder.build.fetch.download
 from builder.core.model import LockedPackage
-from builder.core.progress import NullReporter
+from builder.core.progress import Reporter
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from tests.support.fileserver import Server
@@ -72,7 +72,7 @@ def partials(store: Store) -> list[Path]:
     return list((store.root / "partial").glob("*"))
 
 
-class Notes(NullReporter):
+class Notes(Reporter):
     """A reporter that records."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from builder.build.run.identity import Identity
 from builder.build.run.rootfs import cached_rootfs
 from builder.core.errors import ImageError, RunnerError
 from builder.core.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
-from builder.core.progress import NullReporter
+from builder.core.progress import Reporter
 from builder.core.settings import Settings
 from builder.core.store import unpacked
 from builder.core.store.blobs import Store
@@ -57,7 +57,7 @@ def release() -> None:
     unpacked._held.clear()
 
 
-class Killer(NullReporter):
+class Killer(Reporter):
     """Kills its process when the first bytes were unpacked."""
 
     def advance(self, task: str, amount: int) -> None:

@@ -12,7 +12,7 @@ from builder.build.run.failures import Problem
 from builder.build.run.podman import PodmanRunner
 from builder.build.run.select import find_runner, runners
 from builder.core.errors import RunnerError, UsageError
-from builder.core.progress import NullReporter
+from builder.core.progress import Reporter
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.lock.config.recipe import GpuVendor
@@ -58,7 +58,7 @@ def test_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
 def test_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trials: list[Problem | None]) -> None:
     """An engine that answers and cannot start a container is left out, with the reason and what to do."""
     warnings: list[str] = []
-    monkeypatch.setattr(NullReporter, "warn", lambda self, message: warnings.append(message))
+    monkeypatch.setattr(Reporter, "warn", lambda self, message: warnings.append(message))
     work = Workspace(settings(tmp_path), Store(tmp_path))
     fakes = [Docker(work), Engine(work), Fake("userns", None)]
     monkeypatch.setattr(select, "runners", lambda *a, **more: fakes)

@@ -12,7 +12,7 @@ from builder.build.run import identity, userns
 from builder.build.run.base import RunOptions
 from builder.build.run.identity import STRANGER, Identity
 from builder.build.run.process import Completed
-from builder.core.progress import NullReporter
+from builder.core.progress import Reporter
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
@@ -70,6 +70,6 @@ def test_without_libseccomp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """The user learns that system calls are not filtered."""
     monkeypatch.setattr(userns, "seccomp_library", lambda: None)
     warnings: list[str] = []
-    monkeypatch.setattr(NullReporter, "warn", lambda self, message: warnings.append(message))
+    monkeypatch.setattr(Reporter, "warn", lambda self, message: warnings.append(message))
     plan_of(RunOptions(), tmp_path, monkeypatch)
     assert warnings == ["libseccomp is not installed: the image's system calls are not filtered"]

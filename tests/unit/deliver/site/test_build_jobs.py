@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from builder.core.errors import RunnerError, UsageError
-from builder.core.progress import NullReporter
+from builder.core.progress import Reporter
 from builder.deliver.site import scheduler
 from builder.deliver.site.build_jobs import BuildOutcome, build_script, run_builds
 from builder.deliver.site.request import JobRequest, SlurmRequest
@@ -61,7 +61,7 @@ def built(target: str) -> str:
 
 
 def run(scripts: dict[str, str], folder: Path) -> list[BuildOutcome]:
-    return run_builds(scripts, folder, NullReporter())
+    return run_builds(scripts, folder, Reporter())
 
 
 SITE: dict[str, Any] = {
