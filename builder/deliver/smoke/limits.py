@@ -13,22 +13,17 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import TypeAdapter
+
+from builder.core.datafiles import table
+
 Status = Literal["pass", "warn", "fail", "skip"]
 Limits = tuple[float, float]
 """Fractions of the reference: below the first the status is ``warn``, below the second ``fail``."""
 
+_TABLE = table(__file__, "limits.yaml")
 #: Limits by what a value is compared with. A figure of reference.yml may have limits of its own.
-LIMITS: dict[str, Limits] = {
-    "achieved": (0.80, 0.50),  # published figures for this GPU
-    "acceptance": (0.80, 0.50),  # the limit of a vendor or a site for accepting it
-    "peak": (0.35, 0.20),  # theoretical peak; published figures reach 0.42 of it and more
-    "peak.fp64": (0.30, 0.15),  # AMD's matrix units: 0.50 for the best size, half of it for others
-    "peak.fp8": (0.30, 0.15),
-    "peak.copy": (0.63, 0.40),
-    "peak.triad": (0.65, 0.40),
-    "peak.transfer": (0.50, 0.15),
-    "equals": (0.90, 0.75),  # devices of the same kind in one run
-}
+LIMITS = TypeAdapter(dict[str, Limits]).validate_python(_TABLE["limits"])
 #: A GPU's value with a larger spread (standard deviation over median) is unsteady.
 UNSTEADY = 0.15
 #: A value above its reference by more than this factor does not pass silently.
@@ -50,18 +45,12 @@ class Floor:
 
 
 _SHOWN = Floor(0.20, decides=False)
-#: By a pattern of whole ids, for figures of CPUs and of GPUs; the first one counts.
-_ON_CPUS = {r"matmul\.\w+|memory\.\w+|conv\.training|attention": Floor(0.10)}
-_ON_GPUS = {
-    r"matmul\.\w+": Floor(0.02),
-    r"memory\.\w+": Floor(0.015),
-    r"transfer\.\w+_pinned": Floor(0.02),
-    r"conv\.training|attention": Floor(0.03),
-    r"allreduce\.node": Floor(0.05),
-}
+#: The smallest change by a pattern of whole ids, for figures of CPUs and of GPUs.
+_FLOORS = TypeAdapter(dict[str, dict[str, float]]).validate_python(_TABLE["floors"])
 
 
 def floor_of(name: str, *, on_gpu: bool) -> Floor:
     """Return the floor of a measurement, by its id and whether its value is that of a GPU."""
-    table = _ON_GPUS if on_gpu else _ON_CPUS
-    return next((floor for pattern, floor in table.items() if re.fullmatch(pattern, name)), _SHOWN)
+    changes = _FLOORS["gpu" if on_gpu else "cpu"]
+    fitting = (Floor(change) for ids, change in changes.items() if re.fullmatch(ids, name))
+    return next(fitting, _SHOWN)
