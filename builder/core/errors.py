@@ -23,7 +23,7 @@ Anything else that reaches the command line is a bug: exit code 70.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from .datafiles import table
 
 
 class BuilderError(Exception):
@@ -35,7 +35,6 @@ class BuilderError(Exception):
     """
 
     exit_code = 1
-    meaning = "any other failure"
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -50,35 +49,30 @@ class UsageError(BuilderError):
     """The command line is wrong. (click ends with 2 as well.)"""
 
     exit_code = 2
-    meaning = "wrong command line"
 
 
 class ConfigError(BuilderError):
     """A recipe, environment or settings file is wrong; the message names file, line and key."""
 
     exit_code = 3
-    meaning = "wrong recipe, environment or settings file"
 
 
 class LockError(BuilderError):
     """A lock file is missing, unreadable, or stale: its sources have changed."""
 
     exit_code = 4
-    meaning = "lock file missing or stale"
 
 
 class SolveError(BuilderError):
     """No set of packages satisfies the environment; the message holds the solver's reason."""
 
     exit_code = 5
-    meaning = "no set of packages satisfies the environment"
 
 
 class FetchError(BuilderError):
     """A package or blob cannot be downloaded: offline, removed, or not what the lock names."""
 
     exit_code = 6
-    meaning = "a package cannot be downloaded, or its hash does not match the lock"
 
 
 class HashMismatch(FetchError):
@@ -91,7 +85,6 @@ class LayerError(BuilderError):
     """
 
     exit_code = 7
-    meaning = "a package cannot be turned into a layer, or its wheel cannot be built"
 
 
 class WheelError(LayerError):
@@ -102,7 +95,6 @@ class ImageError(BuilderError):
     """A base image, layout or archive cannot be read or written, or a build step failed."""
 
     exit_code = 8
-    meaning = "a base image, layout or archive cannot be read or written, or a step failed"
 
 
 class RegistryError(BuilderError):
@@ -117,7 +109,6 @@ class RegistryError(BuilderError):
     """
 
     exit_code = 9
-    meaning = "a registry cannot be reached or refuses access"
 
     def __init__(
         self,
@@ -138,42 +129,36 @@ class RunnerError(BuilderError):
     """No way to run the image was found, or the requested one does not work on this host."""
 
     exit_code = 10
-    meaning = "no way to run the image was found"
 
 
 class SmokeError(BuilderError):
     """The smoke test ran inside the image and failed. No tag moves."""
 
     exit_code = 11
-    meaning = "the smoke test failed, or the image is slower than an earlier one"
 
 
 class SmokeNotRun(SmokeError):
     """The smoke test could not run: no container started, or it wrote no report. No tag moves."""
 
     exit_code = 14
-    meaning = "the smoke test could not run, or --ab has no verdict"
 
 
 class TagExistsError(RegistryError):
     """A tag that must not move exists and names another digest."""
 
     exit_code = 12
-    meaning = "the tag exists and must not move"
 
 
 class SpaceError(BuilderError):
     """No space is left in the cache, the temporary folder or the output folder."""
 
     exit_code = 13
-    meaning = "no space left on the device"
 
 
 class VerifyError(BuilderError):
     """A published image is not what the policy requires. Nothing was pulled, and no job was written."""
 
     exit_code = 15
-    meaning = "an image is not signed as the policy requires, or cannot be rebuilt"
 
 
 #: Exit codes that belong to no BuilderError.
@@ -183,15 +168,4 @@ BUG = 70
 
 def exit_codes() -> dict[int, str]:
     """Return all exit codes with their meaning, in order; docs/cli.md shows them."""
-    found = {0: "done", BUG: "a bug in builder", INTERRUPTED: "interrupted (Ctrl-C)"}
-    errors: list[type[BuilderError]] = [BuilderError, *_subclasses(BuilderError)]
-    for error in errors:
-        found[error.exit_code] = error.meaning
-    return dict(sorted(found.items()))
-
-
-def _subclasses(kind: type[BuilderError]) -> Iterator[type[BuilderError]]:
-    for child in kind.__subclasses__():
-        if child.__module__ == __name__:
-            yield child
-            yield from _subclasses(child)
+    return dict(table(__file__, "exit_codes.yaml"))

@@ -16,6 +16,7 @@ def test_tree_in_the_docstring() -> None:
     drawn = dict(re.findall(r"(\w+) +(\d+)", errors.__doc__ or ""))
     kinds = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, BuilderError)]
     assert drawn.items() >= {k.__name__: str(k.exit_code) for k in kinds}.items()
+    assert {k.exit_code for k in kinds} <= exit_codes().keys()
 
 
 def test_table_in_the_docs() -> None:
