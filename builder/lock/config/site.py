@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from builder.core.datafiles import read_beside
+
 from .fields import (
     Bind,
     Day,
@@ -33,23 +35,7 @@ RuntimeKind = Literal[
 Launcher = Literal["srun", "torchrun", "mpi"]
 
 #: Host variables that pass into a clean environment by default. Each entry is the beginning of a name.
-_PASS_ENV = (
-    "SLURM_",
-    "CUDA_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "NCCL_",
-    "RCCL_",
-    "FI_",
-    "HSA_",
-    "MIOPEN_",
-    "MPICH_",
-    "PMI_",
-    "PMI2_",
-    "PMIX_",
-    "MLFLOW_",
-    "AWS_",
-)
+_PASS_ENV = tuple(read_beside(__file__, "pass_env.txt").split())
 
 #: Keys of a runtime that become options on its command line.
 _COMMAND_LINE = ("program", "options", "gpu", "ranks")
