@@ -8,16 +8,14 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from builder.core.datafiles import table
 from builder.core.text import CONTROL
 
 #: A variable in a shell text, or an escaped dollar sign.
 VARIABLE = re.compile(
     r"(?a)\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\}|(?P<dollar>\$))"
 )
-_TARGET = re.compile(r"[a-z0-9][a-z0-9._-]*")
-_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLACEHOLDER = re.compile(r"\{(\w*)\}")
-_SIZE = re.compile(r"\d+[kKmMgGtT]?[bB]?")
 #: Slurm's formats. Without a day part, one number is minutes, two are minutes:seconds, three are
 #: hours:minutes:seconds.
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
@@ -52,13 +50,16 @@ def line(value: str) -> str:
     return value
 
 
-def _target(value: str) -> str:
-    if not _TARGET.fullmatch(value):
-        raise ValueError(
-            f"{value!r} is not a name: write lower-case letters, digits, '.', '_' and '-', "
-            "and begin with a letter or digit"
-        )
-    return value
+def matching(kind: str) -> AfterValidator:
+    """Return the validator of one kind of texts in fields.yaml."""
+
+    def check(value: str) -> str:
+        rule = table(__file__, "fields.yaml")[kind]
+        if not re.fullmatch(rule["pattern"], value):
+            raise ValueError(f"{value!r} {rule['problem'].replace('VALUE', value)}")
+        return value
+
+    return AfterValidator(check)
 
 
 def shell_text(value: str) -> str:
@@ -115,25 +116,6 @@ def _bind(value: str) -> str:
     return value
 
 
-def _variable(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise ValueError(f"{value!r} is not a valid variable name")
-    return value
-
-
-def _virtual_package(value: str) -> str:
-    if not value.startswith("__"):
-        rule = f"their names begin with two '_': __{value}"
-        raise ValueError(f"{value!r} is not a virtual package: {rule}")
-    return line(value)
-
-
-def _virtual_version(value: str) -> str:
-    if not re.match(r"\d", value):
-        raise ValueError(f'{value!r} is not a version: write a number in quotes, such as "12.4"')
-    return line(value)
-
-
 def _option(value: str) -> str:
     if not value.startswith("-"):
         raise ValueError(f"{value!r}: write options as --name=value")
@@ -141,12 +123,6 @@ def _option(value: str) -> str:
         if name not in _OPTION_PLACEHOLDERS:
             raise ValueError(f"{value!r}: {{{name}}} is not one of {{gpus}}, {{total}}, {{nodes}}")
     return line(value)
-
-
-def _size(value: str) -> str:
-    if value and not _SIZE.fullmatch(value):
-        raise ValueError(f"{value!r} is not a size: write a number with a unit, such as 12g")
-    return value
 
 
 def _images(value: str) -> str:
@@ -168,17 +144,10 @@ def _day(value: str) -> str:
     return value
 
 
-def _host_pattern(value: str) -> str:
-    if value and not re.fullmatch(r"[\w.-]*\{host\}[\w.-]*", value):
-        rule = "write {host} once, with letters, digits, '.', '_' and '-' around it"
-        raise ValueError(f"{value!r}: {rule}")
-    return value
-
-
 #: One line without control characters.
 Line = Annotated[str, AfterValidator(line)]
 #: The name of a target: it becomes a part of file names, Dockerfiles and definition files.
-TargetName = Annotated[str, AfterValidator(_target)]
+TargetName = Annotated[str, matching("target")]
 #: May contain variables of the job's shell; ``$$`` is a dollar sign.
 ShellTextField = Annotated[str, AfterValidator(shell_text)]
 #: ``SOURCE``, ``SOURCE:TARGET`` or ``SOURCE:TARGET:MODE`` with absolute paths; a shell text.
@@ -188,13 +157,15 @@ Time = Annotated[str, AfterValidator(_time)]
 #: An option of a Slurm command; may contain ``{gpus}``, ``{total}`` and ``{nodes}``.
 Option = Annotated[str, AfterValidator(_option)]
 #: The name of an environment variable.
-Variable = Annotated[str, AfterValidator(_variable)]
-_VirtualPackage = Annotated[str, AfterValidator(_virtual_package)]
-_VirtualVersion = Annotated[str, AfterValidator(_virtual_version)]
+Variable = Annotated[str, matching("variable")]
+_VirtualPackage = Annotated[Line, matching("virtual_package")]
+_VirtualVersion = Annotated[Line, matching("virtual_version")]
 #: Names of virtual packages (``__glibc``), each with its version, or ``VERSION=BUILD``.
 VirtualPackages = dict[_VirtualPackage, _VirtualVersion]
+#: The name of a module of Python.
+Module = Annotated[Line, matching("module")]
 #: A number with a unit, such as ``12g``, or empty.
-Size = Annotated[str, AfterValidator(_size)]
+Size = Annotated[str, matching("size")]
 #: The site's folder of images: a shell text that may contain ``{account}``.
 ImageFolder = Annotated[str, AfterValidator(_images)]
 #: An ISO 8601 date or time. YAML turns an unquoted date into an object, which becomes text again.
@@ -202,5 +173,5 @@ Date = Annotated[str, BeforeValidator(_date)]
 #: A day, ``YYYY-MM-DD``, in quotes or without.
 Day = Annotated[Date, AfterValidator(_day)]
 #: A host name made of another one, ``{host}``; or empty.
-HostPattern = Annotated[str, AfterValidator(_host_pattern)]
+HostPattern = Annotated[str, matching("host_pattern")]
 Variables = dict[Variable, ShellTextField]
