@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
-
-import httpx
 
 from builder.core.datafiles import table
 from builder.core.errors import RegistryError
-from builder.formats.net.http import causes
+from builder.formats.net.http import causes, why_unreachable
 
 from .answer import Answer
 from .credentials import Credentials
 from .tls import is_loopback
 
 LOGIN = "log in (docker login, podman login), or set REGISTRY_USER and REGISTRY_PASSWORD"
-RUN_AGAIN = "run the same command again: finished blobs are not transferred again"
 
 
 class ArtifactRefused(RegistryError):
     """The registry accepts container images only, no other artifacts."""
-
-
-_CERTIFICATE = (
-    "name the authority's certificate in SSL_CERT_FILE, or in certs.d (docs/registries.md)"
-)
-_PLAIN_HTTP = "a registry that uses plain http must be on this machine (docs/registries.md)"
 
 
 def refusal_hint(answer: Answer, host: str, used: Credentials) -> str:
@@ -37,20 +27,15 @@ def refusal_hint(answer: Answer, host: str, used: Credentials) -> str:
         host: the registry.
         used: the credentials that were sent.
     """
+    hints: dict[str | int, str] = table(__file__, "hints.yaml")
     status, codes = answer.status, answer.codes()
     details = " ".join(f"{code} {message}" for code, message in answer.errors()).lower()
     if status == 413 or "quota" in details or "SIZE_LIMIT_EXCEEDED" in codes:
-        return (
-            "the registry does not accept blobs of this size, or the quota is used up: "
-            "ask its owner, or delete old images there"
-        )
+        return hints["too large"]
     if status in (401, 403) or {"UNAUTHORIZED", "DENIED"} & set(codes):
         return credentials_hint(host, used)
-    hints: dict[str | int, str] = table(__file__, "hints.yaml")
-    known = [hints[key] for key in (*codes, status, status // 100) if key in hints]
-    if codes:
-        known.append(hints["UNSUPPORTED"])
-    return known[0] if known else "is this the address of a registry?"
+    keys = (*codes, status, status // 100, "UNSUPPORTED" if codes else "other")
+    return next(hints[key] for key in keys if key in hints)
 
 
 def credentials_hint(host: str, used: Credentials) -> str:
@@ -68,18 +53,15 @@ def connection_text(error: Exception, host: str) -> tuple[str, str]:
         error: the error of httpx.
         host: the registry.
     """
+    hints: dict[str, str] = table(__file__, "hints.yaml")
     for cause in causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"its certificate is not trusted: {cause.verify_message}", _CERTIFICATE
+            return f"its certificate is not trusted: {cause.verify_message}", hints["certificate"]
+        if isinstance(cause, ssl.SSLError) and is_loopback(host):  # plain http failed before
+            return "it speaks neither http nor https", hints["starting"]
         if isinstance(cause, ssl.SSLError):
-            if is_loopback(host):  # it did not answer over plain http either
-                hint = f"if the registry is starting, {RUN_AGAIN}"
-                return "it speaks neither http nor https", hint
-            return "TLS failed", _PLAIN_HTTP
-        if isinstance(cause, socket.gaierror):
-            return "unknown host name", "correct the host name, or check the network"
-        if isinstance(cause, ConnectionRefusedError):
-            return "it refuses connections", "is the registry running, and is the port right?"
-    if isinstance(error, httpx.TimeoutException):
-        return "no response in time", f"check the network and the proxy settings, then {RUN_AGAIN}"
-    return f"the connection broke ({type(error).__name__})", RUN_AGAIN
+            return "TLS failed", hints["plain http"]
+    reason = why_unreachable(error)
+    if reason in hints:
+        return reason, hints[reason]
+    return f"the connection broke ({type(error).__name__})", hints["broken"]
