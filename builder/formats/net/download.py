@@ -44,31 +44,55 @@ class WrongRange(httpx.RemoteProtocolError):
     """The server sent another part of the file than requested."""
 
 
-class PartialFile:
+class HashedBytes:
+    """Bytes that are hashed and not stored, for :func:`resume`.
+
+    Args:
+        algorithms: names of the digests to compute (``sha256``, ``md5``).
+    """
+
+    def __init__(self, algorithms: tuple[str, ...] = ("sha256",)) -> None:
+        self._algorithms = algorithms
+        self._reset()
+
+    def write(self, data: bytes) -> None:
+        """Count and hash bytes."""
+        self.size += len(data)
+        for value in self._hashes.values():
+            value.update(data)
+
+    def digest(self, algorithm: str = "sha256") -> str:
+        """Return the digest of the bytes, as ``sha256:<hex>``."""
+        return f"{algorithm}:{self._hashes[algorithm].hexdigest()}"
+
+    def _reset(self) -> None:
+        self.size = 0
+        """Bytes received, or in the file."""
+        self._hashes = {n: hashlib.new(n, usedforsecurity=n != "md5") for n in self._algorithms}
+
+
+class PartialFile(HashedBytes):
     """A file that a download appends to, with the digests of its content. Use as a context manager.
 
     Only one process at a time may open it, see :func:`builder.core.store.temporary.claimed`.
 
     Args:
         path: the file; its content, if any, counts as downloaded.
-        algorithms: names of the digests to compute (``sha256``, ``md5``).
+        algorithms: names of the digests to compute.
 
     Raises:
         SpaceError: the folder cannot be created or written.
     """
 
     def __init__(self, path: Path, algorithms: tuple[str, ...] = ("sha256",)) -> None:
+        super().__init__(algorithms)
         self.path = path
-        self.size = 0
-        """Bytes in the file."""
-        self._algorithms = algorithms
         with space_errors(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab+", buffering=0)
-        self._reset()
         self._file.seek(0)
         while chunk := self._file.read(CHUNK):
-            self._update(chunk)
+            super().write(chunk)
 
     def __enter__(self) -> PartialFile:
         return self
@@ -86,47 +110,16 @@ class PartialFile:
             written = 0
             while written < len(data):
                 written += self._file.write(memoryview(data)[written:])
-        self._update(data)
+        super().write(data)
 
     def restart(self) -> None:
         """Empty the file."""
         self._file.truncate(0)
         self._reset()
 
-    def digest(self, algorithm: str = "sha256") -> str:
-        """Return the digest of the content, as ``sha256:<hex>``."""
-        return f"{algorithm}:{self._hashes[algorithm].hexdigest()}"
-
-    def _reset(self) -> None:
-        self.size = 0
-        self._hashes = {n: hashlib.new(n, usedforsecurity=n != "md5") for n in self._algorithms}
-
-    def _update(self, data: bytes) -> None:
-        self.size += len(data)
-        for value in self._hashes.values():
-            value.update(data)
-
-
-class HashedBytes:
-    """Bytes that are hashed and not stored, for :func:`resume`."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        """Bytes received."""
-        self._hash = hashlib.sha256()
-
-    def write(self, data: bytes) -> None:
-        """Count and hash bytes."""
-        self.size += len(data)
-        self._hash.update(data)
-
-    def digest(self) -> str:
-        """Return the digest of the bytes, as ``sha256:<hex>``."""
-        return f"sha256:{self._hash.hexdigest()}"
-
 
 def resume(
-    part: PartialFile | HashedBytes,
+    part: HashedBytes,
     source: Source,
     retry: Retry,
     *,

@@ -198,7 +198,7 @@ class Blobs:
         return found.digest(), found.size
 
     def _resume(
-        self, repository: str, descriptor: Descriptor, part: PartialFile | HashedBytes, meter: Meter
+        self, repository: str, descriptor: Descriptor, part: HashedBytes, meter: Meter
     ) -> None:
         def source(offset: int) -> Iterator[bytes]:
             return self.read(repository, descriptor.digest, offset)
