@@ -133,7 +133,7 @@ def _other_image(
 
 
 def _pull(engine: EngineName, origin: RegistryDestination, name: str, settings: Settings) -> None:
-    tls = ["--tls-verify=false"] if origin.client.plain_http else []
+    tls = ["--tls-verify=false"] if origin.client.scheme == "http" else []
     with _auth_file(origin, settings) as env:
         done = execute([engine, "pull", *tls, name], env={**os.environ, **env})
     if done.returncode:

@@ -7,12 +7,13 @@ import logging
 import random
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import httpx
 
 from builder.core.errors import RegistryError
-from builder.core.progress import Reporter
+from builder.core.progress import QUIET, Reporter
 from builder.core.settings import Settings
 from builder.core.version import __version__
 from builder.formats.oci.reference import DOCKER_ALIASES, DOCKER_IO, check_repository
@@ -38,9 +39,17 @@ _TIMEOUT = httpx.Timeout(300, connect=15, write=120, pool=None)
 
 
 class Transport:
-    """Sends requests to one registry; the arguments are those of the client.
+    """Sends requests to one registry.
 
     Plain http is used only for registries on this machine (Docker's rule).
+
+    Args:
+        host: ``host[:port]``; Docker Hub is ``docker.io``.
+        credentials: None looks them up
+            (:func:`builder.formats.registry.credentials.find_credentials`) when the registry asks.
+        settings: its ``offline`` forbids registries on other machines.
+        reporter: receives warnings.
+        sleep: waits between attempts, in seconds.
 
     Raises:
         RegistryError: ``offline`` forbids this registry, or a certificate file cannot be read.
@@ -49,11 +58,13 @@ class Transport:
     def __init__(
         self,
         host: str,
-        credentials: Credentials | None,
-        settings: Settings | None,
-        reporter: Reporter,
-        sleep: Callable[[float], None],
+        credentials: Credentials | None = None,
+        *,
+        settings: Settings | None = None,
+        reporter: Reporter = QUIET,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self.settings = settings
         self.host = DOCKER_IO if host in DOCKER_ALIASES else host
         """``host[:port]``; ``docker.io`` for Docker Hub."""
         #: Docker Hub's API has another name than its images.

@@ -150,7 +150,7 @@ def test_connection_refused() -> None:
 def test_no_plain_http_to_other_machines() -> None:
     """Plain http is used for registries on this machine only; nothing is sent to find out."""
     with RegistryClient("registry.example:5000", ANONYMOUS) as client:
-        assert not client.plain_http
+        assert client.scheme == "https"
 
 
 def test_offline(tmp_path: Path) -> None:
