@@ -19,16 +19,6 @@ from .yamlfile import YamlFile
 
 #: Fields of the models that are not keys of a file.
 _NOT_KEYS = ("source", "root")
-#: The types of YAML's values, for people.
-_TYPE_NAMES = {
-    type(None): "empty",
-    str: "text",
-    bool: "yes or no",
-    int: "a number",
-    float: "a number",
-    list: "a list",
-    dict: "a mapping",
-}
 _USE_KNOWN = "use one of the known keys, or remove the line"
 _Keys = tuple[Any, ...]
 _Model = type[Model]
@@ -102,7 +92,9 @@ def _wrong_value(problem: str, keys: _Keys, value: object, written: str) -> tupl
 
 
 def _type_name(value: object) -> str:
-    return _TYPE_NAMES.get(type(value), f"a {type(value).__name__}")
+    names: Mapping[str, str] = table(__file__, "type_names.yaml")
+    kind = type(value).__name__
+    return names.get(kind, f"a {kind}")
 
 
 def _unknown_key(keys: _Keys, model: _Model) -> tuple[str, str]:
