@@ -19,6 +19,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
+from builder.core.datafiles import table
+
 from .recipe import FORMAT_VERSION, Recipe
 from .sitefile import SiteFile
 from .sites import PACKAGE_FOLDER, yaml_files
@@ -33,10 +35,7 @@ def recipe_schema() -> dict[str, Any]:
     keys = schema["properties"]
     for internal in ("source", "root"):
         del keys[internal]
-    text = (
-        "The version of the recipe's format. A builder that is too old for it refuses the recipe."
-    )
-    keys["version"] = {"title": "Version", "description": text, "const": FORMAT_VERSION}
+    keys["version"] = {**table(__file__, "schema.yaml")["version"], "const": FORMAT_VERSION}
     description = keys["site"]["description"]
     keys["site"] = {
         "title": "Site",
@@ -61,13 +60,9 @@ def site_schema() -> dict[str, Any]:
 def _schema(model: type[BaseModel], title: str, what: str) -> dict[str, Any]:
     schema = model.model_json_schema(schema_generator=_Described, mode="validation")
     schema.pop("required", None)
-    extends = {
-        "title": "Extends",
-        "description": f"A file in the same folder that {what} starts from, without `.yaml`. "
-        "Mappings are merged key by key, all other values are replaced.",
-        "type": "string",
-    }
-    schema["properties"] = {"extends": extends, **schema["properties"]}
+    extends = table(__file__, "schema.yaml")["extends"]
+    text = extends["description"].replace("WHAT", what)
+    schema["properties"] = {"extends": {**extends, "description": text}, **schema["properties"]}
     return {"$schema": GenerateJsonSchema.schema_dialect, **schema, "title": title}
 
 
