@@ -13,9 +13,7 @@ from .context import Context, common_options, complete_site, with_context
 from .options import choice
 
 if TYPE_CHECKING:
-    from builder.lock.config.recipe import GpuVendor
-    from builder.lock.config.site import RuntimeKind
-    from builder.lock.config.sitefile import SiteFile
+    from builder.lock.config.site import GpuVendor, RuntimeKind, SiteFile
 
 
 @click.group(invoke_without_command=True)
@@ -34,8 +32,7 @@ def sites(ctx: click.Context) -> None:
 def _list(context: Context) -> None:
     """Print the known sites."""
 
-    from builder.lock.config.sitefile import read_site
-    from builder.lock.config.sites import all_site_files, origin, site_files
+    from builder.lock.config.sites import all_site_files, origin, read_site, site_files
 
     root = context.root
     files = all_site_files(root)
@@ -80,8 +77,7 @@ def sites_show(context: Context, name: str) -> None:
 
     The path is on stderr, so that stdout can become a file: builder sites show NAME > sites/NAME.yaml
     """
-    from builder.lock.config.sitefile import read_site
-    from builder.lock.config.sites import all_site_files, origin, unknown_site
+    from builder.lock.config.sites import all_site_files, origin, read_site, unknown_site
     from builder.lock.config.yamlfile import load_yaml, read_text
 
     root = context.root

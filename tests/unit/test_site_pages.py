@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from builder.lock.config.recipe import load_recipe
-from builder.lock.config.sitefile import read_site
-from builder.lock.config.sites import PACKAGE_FOLDER, all_site_files
+from builder.lock.config.sites import PACKAGE_FOLDER, all_site_files, read_site
 
 FOLDER = Path(__file__).parents[2] / "docs" / "sites"
 FILES = all_site_files(None)

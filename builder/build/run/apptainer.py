@@ -16,7 +16,7 @@ from pathlib import Path
 from builder.core.errors import RunnerError
 from builder.core.model import Image, SifImage
 from builder.formats.sif.singularity import NOT_MOUNTED
-from builder.lock.config.recipe import GpuVendor
+from builder.lock.config.site import GpuVendor
 
 from .base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions
 from .failures import hint_for

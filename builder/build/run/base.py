@@ -15,7 +15,7 @@ from builder.core.workspace import Workspace
 from builder.formats.oci.config import config_environment, host_architecture
 from builder.formats.qemu import cannot_run, is_registered, registration_hint
 from builder.formats.sif.read import read_sif
-from builder.lock.config.recipe import GpuVendor
+from builder.lock.config.site import GpuVendor
 
 from .process import Completed
 

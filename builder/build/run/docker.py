@@ -23,7 +23,7 @@ from builder.core.model import Image
 from builder.core.progress import QUIET, Reporter, working
 from builder.core.redact import redact
 from builder.core.store.temporary import temporary_name
-from builder.lock.config.recipe import GpuVendor
+from builder.lock.config.site import GpuVendor
 
 from .base import CHANGED_IMAGE, SHM_SIZE, RunOptions
 from .failures import hint_for

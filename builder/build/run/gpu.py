@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from builder.lock.config.recipe import GpuVendor
+from builder.lock.config.site import GpuVendor
 
 _DEVICES = {
     "nvidia": re.compile(r"nvidia(\d+|ctl|-uvm|-uvm-tools|-modeset|-caps)|dxg"),

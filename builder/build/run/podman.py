@@ -21,7 +21,7 @@ from builder.core.store.temporary import temporary_name
 from builder.core.store.walk import remove_tree
 from builder.core.workspace import Workspace
 from builder.formats.oci.layout import write_layout
-from builder.lock.config.recipe import GpuVendor
+from builder.lock.config.site import GpuVendor
 
 from .base import CHANGED_IMAGE, SHM_SIZE, RunOptions
 from .failures import hint_for

@@ -10,7 +10,7 @@ from builder.build.run import RUNNER_NAMES
 from builder.core.errors import RunnerError, UsageError
 from builder.core.progress import Reporter
 from builder.core.workspace import Workspace
-from builder.lock.config.recipe import GpuVendor
+from builder.lock.config.site import GpuVendor
 
 from .failures import hint_for
 from .gpu import is_complete

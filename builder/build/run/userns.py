@@ -17,7 +17,7 @@ from builder.core.errors import RunnerError
 from builder.core.model import Image, SifImage
 from builder.core.progress import Reporter
 from builder.formats.qemu import cannot_run, emulation
-from builder.lock.config.recipe import GpuVendor
+from builder.lock.config.site import GpuVendor
 
 from .base import DEFAULT_OPTIONS, ImageConfig, Mount, Network, Runner, RunOptions
 from .confine import seccomp_library

@@ -24,7 +24,8 @@ from builder.deliver.site.job_plan import edf_name
 from builder.deliver.site.paths import command_folder
 from builder.deliver.site.shell import expand
 from builder.formats.oci.reference import is_digest
-from builder.lock.config.recipe import GpuVendor, Recipe
+from builder.lock.config.recipe import Recipe
+from builder.lock.config.site import GpuVendor
 
 from .images import TargetImages
 

@@ -6,10 +6,8 @@ from pathlib import Path
 
 from builder.core.errors import UsageError
 from builder.core.store.files import write_atomic
-from builder.lock.config.recipe import GpuVendor
-from builder.lock.config.site import Runtime, RuntimeKind
-from builder.lock.config.sitefile import read_site
-from builder.lock.config.sites import NAME_HINT, all_site_files, is_site_name
+from builder.lock.config.site import GpuVendor, Runtime, RuntimeKind
+from builder.lock.config.sites import NAME_HINT, all_site_files, is_site_name, read_site
 
 from .render import templates
 

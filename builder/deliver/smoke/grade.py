@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from builder.bench.core import finding
 from builder.bench.report import is_measured
-from builder.lock.config.recipe import GpuVendor
+from builder.lock.config.site import GpuVendor
 
 from .cases import cases_by_peers, cases_by_reference
 from .finding import Finding, advice_for, grade_case

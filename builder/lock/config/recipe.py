@@ -23,7 +23,7 @@ from builder.formats.trees.inside import check_inside, own_path
 from .explain import config_error
 from .fields import Date, Line, Model, TargetName, Variable, VirtualPackages, empty
 from .merge import load_chain, merge, near_hint
-from .site import Site
+from .site import Engine, Format, Gpu, Platform, SifOptions, Site
 from .sites import load_site, site_of, yaml_files
 from .smoketest import SmokeTest
 from .steps import Step
@@ -32,10 +32,6 @@ from .yamlfile import YamlFile
 
 log = logging.getLogger(__name__)
 
-GpuVendor = Literal["nvidia", "amd", "none"]
-Engine = Literal["layered", "docker", "apptainer", "cotainr"]
-Platform = Literal["linux-64", "linux-aarch64"]
-Format = Literal["oci", "sif"]
 #: Whose modules are compiled when the image is built.
 Bytecode = Literal["all", "none"]
 #: Where the Python of the image comes from.
@@ -57,15 +53,6 @@ _NOT_INHERITED = ("name", "description", "group")
 _OF_FILE = ("extends", "site", "version")
 #: The version of the recipes' format that this builder reads, also in files that name none.
 FORMAT_VERSION = 1
-
-
-class Gpu(Model):
-    """The GPU that the image is for."""
-
-    vendor: GpuVendor = "none"
-    """The maker of the GPUs; ``none``: the image needs no GPU."""
-    architectures: tuple[Line, ...] = ()
-    """As torch names them: ``sm_80``, ``gfx90a``."""
 
 
 class Conda(Model):
@@ -159,23 +146,6 @@ class Layers(Model):
     def options(self) -> LayerOptions:
         """The validated options as a frozen value for :mod:`builder.formats.layers`."""
         return LayerOptions(**self.model_dump())
-
-
-class SifOptions(Model):
-    """How a SIF is laid out.
-
-    ``flat``: one squashfs, which every runtime mounts. ``layered``: the squashfs of the base
-    unchanged, and the packages as overlay partitions above it. Rebuilding a layered SIF costs only
-    what has changed; Apptainer 1.x and SingularityCE 3.6 and later mount it, unless their
-    configuration disables overlays.
-    """
-
-    layout: Literal["flat", "layered"] = "flat"
-    """One squashfs, or overlay partitions above the base's."""
-    compression: Compression = "zstd"
-    """Compression of the partitions; ``gzip`` for hosts whose kernel or squashfuse does not support
-    zstd.
-    """
 
 
 class Recipe(Model):

@@ -22,7 +22,7 @@ from pydantic_core.core_schema import ModelSchema
 from builder.core.datafiles import table
 
 from .recipe import FORMAT_VERSION, Recipe
-from .sitefile import SiteFile
+from .site import SiteFile
 from .sites import PACKAGE_FOLDER, yaml_files
 
 _ROLE = re.compile(r":\w+:`~?([^`]+)`")

@@ -1,4 +1,4 @@
-"""The ``site:`` part of a recipe: a model of the target's machine; all that differs is data.
+"""The target's machine: the ``site:`` part of a recipe, and site files; all that differs is data.
 
 A *shell text* may contain variables of the job's shell, ``$NAME`` or ``${NAME}``. The target
 machine replaces them when the command runs; ``$$`` is a dollar sign. Options of Slurm may contain
@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from builder.core.datafiles import read_beside
+from builder.core.model import Compression
 
 from .fields import (
     Bind,
@@ -33,12 +34,42 @@ RuntimeKind = Literal[
     "docker", "podman", "podman-hpc", "singularity", "apptainer", "edf", "pyxis", "userns"
 ]
 Launcher = Literal["srun", "torchrun", "mpi"]
+GpuVendor = Literal["nvidia", "amd", "none"]
+Engine = Literal["layered", "docker", "apptainer", "cotainr"]
+Platform = Literal["linux-64", "linux-aarch64"]
+Format = Literal["oci", "sif"]
 
 #: Host variables that pass into a clean environment by default. Each entry is the beginning of a name.
 _PASS_ENV = tuple(read_beside(__file__, "pass_env.txt").split())
 
 #: Keys of a runtime that become options on its command line.
 _COMMAND_LINE = ("program", "options", "gpu", "ranks")
+
+
+class Gpu(Model):
+    """The GPU that the image is for."""
+
+    vendor: GpuVendor = "none"
+    """The maker of the GPUs; ``none``: the image needs no GPU."""
+    architectures: tuple[Line, ...] = ()
+    """As torch names them: ``sm_80``, ``gfx90a``."""
+
+
+class SifOptions(Model):
+    """How a SIF is laid out.
+
+    ``flat``: one squashfs, which every runtime mounts. ``layered``: the squashfs of the base
+    unchanged, and the packages as overlay partitions above it. Rebuilding a layered SIF costs only
+    what has changed; Apptainer 1.x and SingularityCE 3.6 and later mount it, unless their
+    configuration disables overlays.
+    """
+
+    layout: Literal["flat", "layered"] = "flat"
+    """One squashfs, or overlay partitions above the base's."""
+    compression: Compression = "zstd"
+    """Compression of the partitions; ``gzip`` for hosts whose kernel or squashfuse does not support
+    zstd.
+    """
 
 
 class Additions(Model):
@@ -278,6 +309,29 @@ class Site(Model):
             keys = "(modules, binds, variables of the host's MPI)"
             raise ValueError(f"launcher mpi needs 'mpi:' {keys}")
         return self
+
+
+class SiteFile(Model):
+    """A machine: what recipes for it share."""
+
+    base: Line | None = None
+    """The base image of recipes that name none."""
+    platform: Platform = "linux-64"
+    """The processor and system of the machine, with conda's name."""
+    gpu: Gpu = empty()
+    """The GPUs of the machine."""
+    virtual_packages: dict[Line, Line] = Field(default_factory=dict)
+    """Virtual packages of the machine and their versions: ``__cuda``, ``__glibc``, ``__linux``."""
+    format: Format = "oci"
+    """What the machine runs: an OCI image (docker, podman-hpc) or a SIF (singularity,
+    apptainer).
+    """
+    sif: SifOptions = empty()
+    """How a SIF is laid out."""
+    engine: Engine = "layered"
+    """Default engine; ``--engine`` overrides it."""
+    site: Site = empty()
+    """The machine: container runtime, scheduler, node, network."""
 
 
 def slurm_of(site: Site) -> Slurm:

@@ -16,16 +16,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from builder.core.datafiles import table
 from builder.core.errors import ConfigError
 from builder.formats.trees.inside import own_path
 
+from .explain import config_error
 from .merge import load_chain, merge, near_hint
-from .site import Site
+from .site import Site, SiteFile
 from .yamlfile import YamlFile
 
 #: Keys of a site file.
-SITE_KEYS = ("base", "platform", "gpu", "virtual_packages", "format", "sif", "engine", "site")
+SITE_KEYS = tuple(SiteFile.model_fields)
 #: Keys below ``site`` that a file does not inherit: who compared the file itself, and with what.
 OWN_KEYS = ("checked", "sources")
 Origin = Literal["package", "project"]
@@ -103,6 +106,23 @@ def load_site_from(name: str, files: Mapping[str, Path]) -> _Merged:
         if yaml is not yamls[0] and isinstance(data.get("site"), dict):
             data["site"] = {k: v for k, v in data["site"].items() if k not in OWN_KEYS}
     return merge(data, {"site": {"name": name}}), yamls
+
+
+def read_site(name: str, files: Mapping[str, Path]) -> SiteFile:
+    """Read, merge and validate a site file.
+
+    Args:
+        name: the site.
+        files: all site files, :func:`all_site_files`.
+
+    Raises:
+        ConfigError: a file is invalid; the message names file, line and key.
+    """
+    data, yamls = load_site_from(name, files)
+    try:
+        return SiteFile.model_validate(data)
+    except ValidationError as e:
+        raise config_error(e, yamls, SiteFile) from None
 
 
 def unknown_site(name: str, root: Path | None, where: str = "") -> ConfigError:

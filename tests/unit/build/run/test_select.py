@@ -15,7 +15,7 @@ from builder.core.errors import RunnerError, UsageError
 from builder.core.progress import Reporter
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.lock.config.recipe import GpuVendor
+from builder.lock.config.site import GpuVendor
 from tests.support.image_kit import settings
 
 

@@ -13,8 +13,8 @@ from builder.deliver.site.job_plan import plan_job
 from builder.deliver.site.newsite import new_site
 from builder.deliver.site.render import render
 from builder.deliver.site.request import JobRequest
-from builder.lock.config.recipe import GpuVendor, load_recipe
-from builder.lock.config.site import RuntimeKind
+from builder.lock.config.recipe import load_recipe
+from builder.lock.config.site import GpuVendor, RuntimeKind
 from builder.lock.config.sites import site_files
 
 

@@ -17,8 +17,7 @@ from builder.deliver.site.request import JobRequest
 from builder.lock.config.fields import seconds
 from builder.lock.config.queues import Queue
 from builder.lock.config.recipe import Recipe
-from builder.lock.config.sitefile import read_site
-from builder.lock.config.sites import PACKAGE_FOLDER, yaml_files
+from builder.lock.config.sites import PACKAGE_FOLDER, read_site, yaml_files
 from tests.support.image_kit import recipe
 
 #: Site, partition, QOS, GPUs of a node, most nodes, longest time.
