@@ -49,7 +49,7 @@ _OPTIONS = decorated(
 
 def declared_groups(root: Path) -> list[str]:
     """Return the names that the recipes of a project declare as ``group``, and the usual ones."""
-    from builder.lock.config.groups import recipe_groups
+    from builder.lock.config.recipe import recipe_groups
 
     return sorted({*USUAL_GROUPS, *recipe_groups(root)})
 

@@ -9,6 +9,7 @@ recipe, and what it extends, win.
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,7 +29,7 @@ from .sites import load_site, site_of, yaml_files
 from .smoketest import SmokeTest
 from .steps import Step
 from .wheelbuild import PackageName, WheelBuild
-from .yamlfile import YamlFile
+from .yamlfile import YamlFile, load_yaml
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,8 @@ _NOT_INHERITED = ("name", "description", "group")
 _OF_FILE = ("extends", "site", "version")
 #: The version of the recipes' format that this builder reads, also in files that name none.
 FORMAT_VERSION = 1
+#: A publish group that can be an option of the command line.
+_GROUP = re.compile(r"[A-Za-z0-9][\w-]*", re.ASCII)
 
 
 class Conda(Model):
@@ -330,6 +333,21 @@ def recipe_files(root: Path) -> dict[str, Path]:
     """Return the target names and their files in ``root/recipes``."""
     files = yaml_files(own_path(root, "recipes"))
     return {name: path for name, path in files.items() if not name.startswith("_")}
+
+
+def recipe_groups(root: Path) -> set[str]:
+    """Return the publish groups that the recipes in ``root/recipes`` name with ``group``.
+
+    Raises:
+        ConfigError: a recipe is not valid YAML.
+    """
+    names: set[str] = set()
+    for path in recipe_files(root).values():
+        found = load_yaml(path).data.get("group")
+        found = [found] if isinstance(found, str) else found
+        if isinstance(found, list):  # anything else is an error when the recipe is loaded
+            names.update(g for g in found if isinstance(g, str) and _GROUP.fullmatch(g))
+    return names
 
 
 def load_recipe(name: str, root: Path) -> Recipe:
