@@ -18,16 +18,14 @@ from builder.core.model import OCI_MANIFEST, Descriptor, Image, Layer, SifImage
 from builder.core.progress import QUIET, Reporter, working
 from builder.core.store.blobs import Store
 from builder.core.store.durable import sync_file, sync_folder
-from builder.core.store.files import require_space, space_errors
+from builder.core.store.files import copy_hashed, require_space, space_errors
 from builder.core.store.leftovers import remove_left_behind
 from builder.core.store.reading import Reader
 from builder.core.store.temporary import claimed
-from builder.formats.net.download import PartialFile
 from builder.formats.oci.image import manifest_of
 from builder.formats.oci.manifest import parse_manifest
 
 from .client import RegistryClient
-from .source import file_source
 
 log = logging.getLogger(__name__)
 
@@ -156,14 +154,10 @@ def copy_sif(blob: Path, layer: Descriptor, output: Path, store: Store) -> bool:
     """
 
     def fetch(partial: Path) -> None:
-        with PartialFile(partial) as part:
-            part.restart()
-            try:
-                for data in file_source(blob)(0):
-                    part.write(data)
-            except FileNotFoundError:
-                raise ImageError(f"{blob} is missing", "build or publish it again") from None
-            digest = part.digest()
+        try:
+            digest = copy_hashed(blob, partial)
+        except FileNotFoundError:
+            raise ImageError(f"{blob} is missing", "build or publish it again") from None
         if digest != layer.digest:
             partial.unlink()
             message = f"digest mismatch: {blob} is no longer {layer.digest}"
