@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections import OrderedDict
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,8 @@ class Squashfs:
         self._offset = offset
         self._name = name or str(path)
         self._zstd = zstandard.ZstdDecompressor(max_window_size=_CODEC_MEMORY)
-        #: Fragments that were read last, by number.
-        self._fragment_cache: OrderedDict[int, bytes] = OrderedDict()
+        #: Returns a fragment by its number; those that were read last are kept.
+        self._fragment = lru_cache(_FRAGMENTS_IN_MEMORY)(self._read_fragment)
         self._file = path.open("rb")
         try:
             self._end = max(0, os.fstat(self._file.fileno()).st_size - offset)
@@ -69,6 +69,7 @@ class Squashfs:
 
     def __exit__(self, *error: object) -> None:
         self._file.close()
+        self._fragment.cache_clear()
 
     def members(self, below: str = "") -> Iterator[tuple[Member, Iterator[bytes]]]:
         """Yield all members and their content: each directory before its entries, sorted by name.
@@ -279,7 +280,7 @@ class Squashfs:
                 raise ValueError("blocks are missing")
             if in_fragment:
                 end = body.offset + in_fragment
-                data = self._read_fragment(body.fragment)[body.offset : end]
+                data = self._fragment(body.fragment)[body.offset : end]
                 if len(data) != in_fragment:
                     raise ValueError("a fragment that is too short")
                 yield data
@@ -294,16 +295,9 @@ class Squashfs:
         return self._inflate(data, self._superblock.block_size)
 
     def _read_fragment(self, number: int) -> bytes:
-        data = self._fragment_cache.get(number)
-        if data is not None:
-            self._fragment_cache.move_to_end(number)
-            return data
         at = number * raw.FRAGMENT_ENTRY.size
         position, length, _ = raw.FRAGMENT_ENTRY.unpack_from(self._fragments, at)
-        data = self._fragment_cache[number] = self._read_block(position, length)
-        if len(self._fragment_cache) > _FRAGMENTS_IN_MEMORY:
-            self._fragment_cache.popitem(last=False)
-        return data
+        return self._read_block(position, length)
 
 
 class _DamageNamed:

@@ -124,11 +124,10 @@ class TreeTables:
     def __init__(self, root: NewInode, compress: Compress) -> None:
         self.inodes = MetadataTable(compress)
         self.directories = MetadataTable(compress)
-        #: uids and gids, in the order of their first use.
-        self.ids: list[int] = []
+        #: uids and gids, in the order of their first use, each with its position.
+        self.ids: dict[int, int] = {}
         #: The number of inodes.
         self.count = 0
-        self._id_indexes: dict[int, int] = {}
         self._number(root)
         self._write(root, self.count + 1)  # the root's parent has a number that no inode has
         assert root.where is not None
@@ -159,10 +158,7 @@ class TreeTables:
         self.inodes.write(header + body)
 
     def _id_index(self, number: int) -> int:
-        if number not in self._id_indexes:
-            self._id_indexes[number] = len(self.ids)
-            self.ids.append(number)
-        return self._id_indexes[number]
+        return self.ids.setdefault(number, len(self.ids))
 
     def _directory(self, node: NewInode, parent: int) -> tuple[raw.InodeType, bytes]:
         """Write a directory's listing and return its inode's type and body."""
