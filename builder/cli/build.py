@@ -19,7 +19,7 @@ from builder.core.store.unchanged import give_up
 from builder.core.text import human_bytes
 
 from .context import Context, complete_target, with_context
-from .options import FILE, choice, flag, origin_annotations, origin_options, reuse_option
+from .options import FILE, choice, flag, origin_annotations, origin_options, repeated, reuse_option
 from .slurmoptions import slurm_options, take_job_options
 from .unchanged import repeatable
 
@@ -102,11 +102,10 @@ class Command(BuildOptions):
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
-@click.option(
+@repeated(
     "-t",
     "--target",
     "more",
-    multiple=True,
     shell_complete=complete_target,
     help="A target, like the argument.",
 )
@@ -117,9 +116,8 @@ class Command(BuildOptions):
     type=FILE,
     help="Build from this lock file, also one of conda-lock, uv, pixi or pip, instead of the target's.",
 )
-@click.option(
+@repeated(
     "--to",
-    multiple=True,
     type=_destination,
     metavar="KIND:PATH",
     help="Write to oci:DIR instead of dist/; also write docker-archive:FILE. Repeatable.",

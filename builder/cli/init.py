@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .context import Context, complete_site, with_context
-from .options import FILE, flag, text_option
+from .options import FILE, flag, repeated, text_option
 
 if TYPE_CHECKING:
     from builder.lock.config.site import Site
@@ -26,10 +26,9 @@ _NO_SITE = "none"
 @click.option(
     "--from", "source", type=FILE, help="The file that names the packages. Default: see above."
 )
-@click.option(
+@repeated(
     "--with",
     "groups",
-    multiple=True,
     metavar="NAME",
     help="Add this extra or dependency group of pyproject.toml, uv.lock or pylock.toml.",
 )

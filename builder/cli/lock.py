@@ -11,7 +11,7 @@ from builder.core.errors import LockError
 from builder.core.stages import LockOptions
 
 from .context import Context, complete_target, context_exit, with_context
-from .options import FILE, choice, flag
+from .options import FILE, choice, flag, repeated
 
 if TYPE_CHECKING:
     from builder.core.model import Lock
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
 @flag("--check", help="Check whether lock files are up to date; exit 4 if any is stale.")
-@click.option(
+@repeated(
     "--update",
-    multiple=True,
     metavar="NAME",
     help="Update only this package and the dependencies that have to change with it.",
 )

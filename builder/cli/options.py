@@ -38,6 +38,11 @@ def text_option(name: str, metavar: str, help: str, **more: Any) -> Decorator:
     return click.option(name, metavar=metavar, default="", help=help, **more)
 
 
+def repeated(*names: str, help: str, **more: Any) -> Decorator:
+    """Return an option that can be given several times; the value is a tuple."""
+    return click.option(*names, multiple=True, help=help, **more)
+
+
 def choice(*names: str, of: Iterable[str], help: str, default: str | None = None) -> Decorator:
     """Return an option that takes one of some values; the help shows its default."""
     values, has_default = click.Choice(list(of)), default is not None
@@ -77,16 +82,14 @@ def origin_annotations(source: str | None, revision: str | None) -> dict[str, st
 #: Adds ``--image``, ``--bind``, ``--env`` and ``--env-file``, of ``run`` and ``job``.
 container_options = decorated(
     click.option("--image", default="", help="Use another image: a reference, or a SIF."),
-    click.option(
+    repeated(
         "--bind",
         "binds",
-        multiple=True,
         metavar="SOURCE[:TARGET[:ro]]",
         help="Mount a file or folder of the machine that runs the command.",
     ),
-    click.option(
+    repeated(
         "--env",
-        multiple=True,
         metavar="NAME[=VALUE]",
         help="Set a variable; NAME alone passes the value of this shell.",
     ),

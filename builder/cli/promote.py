@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .context import Context, target_argument, with_context
-from .options import decorated, flag
+from .options import decorated, flag, repeated
 from .output import agreed
 from .signing import sign_option, signing_key
 
@@ -48,9 +48,7 @@ _OPTIONS = decorated(
 @click.option(
     "--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags."
 )
-@click.option(
-    "--only", multiple=True, metavar="TAG", help="Move only this tag of the recipe, such as latest."
-)
+@repeated("--only", metavar="TAG", help="Move only this tag of the recipe, such as latest.")
 @flag("--force", help="Allow a dated tag to move, and latest to go back.")
 @_OPTIONS
 def promote(context: Context, /, target: str | None, **values: Any) -> None:

@@ -16,7 +16,7 @@ from builder.core.text import human_bytes
 
 from .build import print_build_notes
 from .context import Context, complete_target, with_context
-from .options import choice, flag, origin_annotations, origin_options
+from .options import choice, flag, origin_annotations, origin_options, repeated
 from .signing import sign_option, signing_key
 from .slurmoptions import job_options, take_job_options
 from .unchanged import repeatable
@@ -32,7 +32,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
-@click.option("--group", "groups", multiple=True, help="Publish all targets of a recipe group.")
+@repeated("--group", "groups", help="Publish all targets of a recipe group.")
 @click.option(
     "--to",
     help="HOST/REPOSITORY; HOST/ or HOST/PROJECT/ before the recipe's repository; or oci:DIR.",
@@ -40,9 +40,8 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 @click.option(
     "--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags."
 )
-@click.option(
+@repeated(
     "--only",
-    multiple=True,
     metavar="TAG",
     help="Move only this tag of the recipe: latest, for a second publish within a month; or candidate, "
     "for builder promote.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import COUNT, choice, decorated, refuse, text_option
+from .options import COUNT, choice, decorated, refuse, repeated, text_option
 
 if TYPE_CHECKING:
     from builder.deliver.smoke.options import SlurmOptions
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 #: Where the account comes from without ``--account``: sbatch reads the first variable, srun the second.
 ACCOUNT_VARIABLES = ("SBATCH_ACCOUNT", "SLURM_ACCOUNT")
 #: Adds ``--slurm`` alone; :func:`builder.deliver.site.slurm.read_slurm` reads its values.
-raw_slurm_option = click.option(
+raw_slurm_option = repeated(
     "--slurm",
-    multiple=True,
     metavar="OPTION",
     help="Pass an option to sbatch: --slurm=--qos=debug, --slurm=--mem=64G. Can be repeated.",
 )

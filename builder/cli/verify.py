@@ -11,7 +11,7 @@ import click
 from builder.core.errors import ImageError, UsageError, VerifyError
 
 from .context import Context, context_exit, with_context
-from .options import FILE, flag
+from .options import FILE, flag, repeated
 
 if TYPE_CHECKING:
     from builder.core.model import Image
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("image", required=False)
-@click.option(
+@repeated(
     "--key",
     "keys",
-    multiple=True,
     type=FILE,
     metavar="FILE",
     help="Accept signatures of this public key. Default: recipes/_policy.yaml. Can be repeated.",
