@@ -19,10 +19,13 @@ _PYTHONS = tuple(f"3.{minor}" for minor in range(8, 20))
 
 
 def marker_environment(platform: str, python: str) -> dict[str, str]:
-    """Return the values of environment markers (PEP 508) for the target's Python."""
+    """Return the values of environment markers (PEP 508) for the target's Python.
+
+    They are the same for a free-threaded one, ``3.13.1t``.
+    """
     numbers = re.findall(r"\d+", python)
     minor = ".".join(numbers[:2])
-    full = python if len(numbers) > 2 else f"{minor}.0"
+    full = python.rstrip("t") if len(numbers) > 2 else f"{minor}.0"
     return {
         "implementation_name": "cpython",
         "implementation_version": full,

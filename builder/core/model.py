@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,6 +119,11 @@ class LockedPackage:
             return ""
         stem = self.filename.removesuffix(".conda").removesuffix(".tar.bz2")
         return stem.rsplit("-", 1)[-1]
+
+    @property
+    def python_version(self) -> str:
+        """A conda package of Python's version; ``3.13.1t`` if it is free-threaded (PEP 703)."""
+        return f"{self.version}t" if re.search(r"_cp\d+t$", self.build) else self.version
 
     @property
     def key(self) -> str:

@@ -128,7 +128,7 @@ def _with_python(task: _Task) -> tuple[ForeignLock, list[LockedPackage], tuple[s
     needed = foreign_python(task.path)
     if needed is not None:
         added, found_in = _solve_python(task, needed)
-        python = next(package.version for package in added if package.name == "python")
+        python = next(package.python_version for package in added if package.name == "python")
         return task.read(python), added, found_in
     foreign = task.read(None)
     refuse_conda_packages(task.request.recipe, foreign.packages, str(task.path))

@@ -79,7 +79,7 @@ def solve_pip(
     _warn_about_extras(request, provided)
     indexes = find_indexes(request)
     log.info("pip packages are from %s", ", ".join(map(redact, indexes.urls)) or "no index")
-    chooser = WheelChooser(request, python.version, indexes.urls)
+    chooser = WheelChooser(request, python.python_version, indexes.urls)
     with temporary_folder(request.settings.tmpdir, 0o700) as folder:
         sourced = SourceSolver(request, conda, indexes, folder, builder)
         warnings: dict[str, None] = {}
@@ -88,7 +88,7 @@ def solve_pip(
         def solve(requirements: Sequence[str], constraints: Sequence[str]) -> list[dict[str, Any]]:
             files = {"requirements.in": requirements, "constraints.txt": constraints}
             files["overrides.txt"] = sourced.overrides
-            solved, found = _solve(request, python.version, provided, with_built, files)
+            solved, found = _solve(request, python.python_version, provided, with_built, files)
             warnings.update(dict.fromkeys(found))
             taken = [package for package in solved if package["name"] not in provided]
             check_kind(request, indexes.unreachable, taken)

@@ -120,7 +120,7 @@ def _is_offered(file: dict[str, Any], python: str) -> bool:
         allowed = SpecifierSet(file.get("requires-python") or "")
     except (InvalidSpecifier, TypeError):
         return False
-    return not file.get("yanked") and allowed.contains(python, prereleases=True)
+    return not file.get("yanked") and allowed.contains(python.rstrip("t"), prereleases=True)
 
 
 def _is_too_new(uploaded: Any, newest: datetime | None) -> bool:

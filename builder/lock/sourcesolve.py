@@ -241,7 +241,7 @@ class SourceSolver:
     @property
     def _python(self) -> str:
         """The version of the environment's Python."""
-        return next(package.version for package in self.conda if package.name == "python")
+        return next(package.python_version for package in self.conda if package.name == "python")
 
     # packages of an index
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shlex
 import shutil
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -48,6 +50,10 @@ _NETWORK_ERROR = re.compile(
 _UNUSABLE = re.compile(
     r"([A-Za-z][\w.-]*)(?:\[[^\]]*\])?(?:[<>=!~]+[^\s,]+(?:,[<>=!~]\S+)?)? ha(?:ve|s) no (?:usable )?wheels"
 )
+#: Plays a Python that is free-threaded (or not) for the program that uv runs in it: the last argument.
+_WITH_ABI = (
+    "import sys, sysconfig; sysconfig.get_config_vars()['Py_GIL_DISABLED'] = {}; exec(sys.argv[-1])"
+)
 _WHEELS_REQUIRED = re.compile(r"Wheels are required for (.*?) because")
 
 
@@ -62,7 +68,7 @@ def run_uv(
     Args:
         folder: the working folder, with the four files.
         request: the environment and the target.
-        python: the version of the target's Python.
+        python: the version of the target's Python; ``3.13.1t`` if it is free-threaded.
         provided: names and versions of the packages that conda provides.
         indexes: where it looks; the values of variables in their URLs are removed from messages.
 
@@ -71,7 +77,8 @@ def run_uv(
         FetchError: an index cannot be read, or uv takes longer than 15 minutes.
     """
     path = request.environment.path
-    command, env = _command(request, python), _environment(folder / "bin")
+    env = _environment(folder / "bin")
+    command = _command(request, python, _interpreter(folder / "bin" / "python", python))
     if (folder / "pyproject.toml").exists():
         command.append("pyproject.toml")
     problem = f"{path}: uv found no solution within {_LIMIT_S} s"
@@ -86,7 +93,22 @@ def run_uv(
     return [warning for warning in warnings if not _OWN.search(warning)]
 
 
-def _command(request: SolveRequest, python: str) -> list[str]:
+def _interpreter(script: Path, python: str) -> str:
+    """Return the Python whose ABI is the target's: this one, or a script that says that it is.
+
+    uv 0.13.9 has options for the version and the platform, but not for free-threaded Pythons
+    (``resolution_tags`` in crates/uv/src/commands/pip/mod.rs).
+    """
+    free_threaded = python.endswith("t")
+    if free_threaded == bool(sysconfig.get_config_var("Py_GIL_DISABLED")):
+        return sys.executable
+    command = [sys.executable, "-I", "-c", _WITH_ABI.format(int(free_threaded))]
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    script.chmod(0o700)
+    return str(script)
+
+
+def _command(request: SolveRequest, python: str, interpreter: str) -> list[str]:
     command = [uv_program(), "pip", "compile", "requirements.in"]
     command += ["--constraints", "constraints.txt", "--overrides", "overrides.txt"]
     command += ["--format", "pylock.toml", "--output-file", "pylock.toml"]
@@ -94,8 +116,8 @@ def _command(request: SolveRequest, python: str) -> list[str]:
     command += ["--no-config", "--config-file", "uv.toml"]
     command += ["--no-header", "--no-annotate"]
     command += ["--only-binary", ":all:"]
-    command += ["--python", sys.executable, "--no-python-downloads"]
-    command += ["--python-version", python, "--python-platform", _platform(request)]
+    command += ["--python", interpreter, "--no-python-downloads"]
+    command += ["--python-version", python.rstrip("t"), "--python-platform", _platform(request)]
     command += ["--cache-dir", str(CacheFolders(request.settings.cache).uv)]
     if request.settings.offline:
         command.append("--offline")

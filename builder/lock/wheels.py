@@ -89,12 +89,16 @@ class WheelChooser:
 
 
 def target_tags(recipe: Recipe, python: str) -> list[Tag]:
-    """Return the tags of wheels that the target's Python installs, the best first."""
+    """Return the tags of wheels that the target's Python installs, the best first.
+
+    A free-threaded one, ``3.13.1t``, has an ABI of its own.
+    """
     major, minor = (int(number) for number in re.findall(r"\d+", python)[:2])
     platforms = list(_manylinux(glibc_minor(recipe), ARCHITECTURES[recipe.platform]))
     interpreter = f"cp{major}{minor}"
+    abi = f"{interpreter}t" if python.endswith("t") else interpreter
     return [
-        *cpython_tags((major, minor), abis=[interpreter], platforms=platforms),
+        *cpython_tags((major, minor), abis=[abi], platforms=platforms),
         *compatible_tags((major, minor), interpreter=interpreter, platforms=platforms),
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from builder.build.fetch.venv import BasePython
 from builder.core.errors import ConfigError, ImageError
@@ -27,12 +27,12 @@ from .resolve import open_recipe_base
 from .sif import base_sources
 
 #: Part of the key of records. Increase it when another Python is found in the same base.
-_FORMAT = 1
+_FORMAT = 2
 #: Where Python is looked for after the folders of the base's PATH.
 _FOLDERS = ("/usr/local/bin", "/opt/conda/bin", "/opt/venv/bin", "/usr/bin")
-_INTERPRETER = re.compile(r"python(3\.\d+)")
+_INTERPRETER = re.compile(r"python(3\.\d+)(t?)")
 #: Files that are read: they tell the version, and what a virtual environment of the base is made from.
-_READ = re.compile(r"(.+/)?(pyvenv\.cfg|include/python3\.\d+/patchlevel\.h)|var/lib/dpkg/status")
+_READ = re.compile(r"(.+/)?(pyvenv\.cfg|include/python3\.\d+t?/patchlevel\.h)|var/lib/dpkg/status")
 #: Bytes of such a file. That of dpkg has about 4 MB on a large system.
 _MAX_SIZE = 32 << 20
 
@@ -65,7 +65,7 @@ def base_python(locked: LockedBase, recipe: Recipe, work: Workspace) -> BasePyth
     _check_prefix(python, recipe)
     if recipe.python == "base-with-packages":
         return python
-    return BasePython(python.interpreter, python.version)
+    return replace(python, sees_packages=False, packages="")
 
 
 def _check_prefix(python: BasePython, recipe: Recipe) -> None:
@@ -133,18 +133,32 @@ def _python_at(folder: str, name: str, files: _PythonFiles) -> BasePython | None
     if match is None or files.kinds.get(real) not in (Kind.FILE, Kind.HARDLINK):
         return None
     prefix = posixpath.dirname(posixpath.dirname(real))
-    version = _version(prefix, match[1], files)
+    threading = match[2] or _threading(prefix, match[1], files)
+    version = _version(prefix, match[1], threading, files)
+    python = BasePython(f"/{real}", version, sees_packages=True, threading=threading)
     own = posixpath.dirname(files.real(folder))
     settings = files.texts.get(f"{own}/pyvenv.cfg")
     if settings is None:
-        return BasePython(f"/{real}", version, sees_packages=True)
+        return python
     sees = re.search(r"(?mi)^include-system-site-packages\s*=\s*true\s*$", settings) is not None
-    return BasePython(f"/{real}", version, sees, f"/{own}/lib/python{match[1]}/site-packages")
+    packages = f"/{own}/lib/{python.library}/site-packages"
+    return replace(python, sees_packages=sees, packages=packages)
 
 
-def _version(prefix: str, minor: str, files: _PythonFiles) -> str:
+def _threading(prefix: str, minor: str, files: _PythonFiles) -> str:
+    """Return ``t`` if all modules of this version below a prefix are for free-threaded Pythons.
+
+    There ``python3.13`` is a hard link to ``python3.13t``.
+    """
+    own = rf"{re.escape(prefix)}/lib(?:64)?/python{re.escape(minor)}"
+    module = re.compile(rf"{own}(?:(t)/.*|/lib-dynload/[^/]*\.cpython-\d+(t?)-[^/]*)")
+    found = {match[1] or match[2] for match in map(module.fullmatch, files.kinds) if match}
+    return "t" if found == {"t"} else ""
+
+
+def _version(prefix: str, minor: str, threading: str, files: _PythonFiles) -> str:
     """Return the full version from a header, conda's record or dpkg's list; else ``3.11``."""
-    header = files.texts.get(f"{prefix}/include/python{minor}/patchlevel.h", "")
+    header = files.texts.get(f"{prefix}/include/python{minor}{threading}/patchlevel.h", "")
     record = re.compile(
         rf"{re.escape(prefix)}/conda-meta/python-({re.escape(minor)}\.\d+)-[^/]+\.json"
     )
@@ -152,7 +166,7 @@ def _version(prefix: str, minor: str, files: _PythonFiles) -> str:
         lambda: re.search(r'(?m)^#define\s+PY_VERSION\s+"([\d.]+)', header),
         lambda: next(filter(None, map(record.fullmatch, files.kinds)), None),
         lambda: re.search(
-            rf"(?ms)^Package: python{re.escape(minor)}(?:-minimal)?$(?:(?!^$).)*?^Version: ([\d.]+)",
+            rf"(?ms)^Package: python{re.escape(minor)}(?:-minimal|-nogil)?$(?:(?!^$).)*?^Version: ([\d.]+)",
             files.texts.get("var/lib/dpkg/status", "") if prefix == "usr" else "",
         ),
     )

@@ -161,7 +161,7 @@ def _base_python(source: BytecodeRequest, python: BasePython) -> RuntimePart:
     root = re.escape(str(PurePosixPath(python.interpreter).parent.parent).strip("/"))
     wanted = re.compile(
         rf"{_LIBRARIES.pattern}|{root}/(bin/python3[^/]*|lib/[^/]*\.so[^/]*"
-        rf"|lib/python{re.escape(python.minor)}/(?!{_NOT_NEEDED}).*)"
+        rf"|lib/{re.escape(python.library)}/(?!{_NOT_NEEDED}).*)"
     )
 
     def entries() -> Iterator[Entry]:

@@ -10,7 +10,8 @@ alone::
     bin/python3.11           -> /usr/bin/python3.11
     pyvenv.cfg                  home = /usr/bin
 
-With the build ``site_0`` the environment sees the packages of the base. Where these are in a
+With the build ``site_0`` the environment sees the packages of the base. The build of a free-threaded
+Python ends with its ABI: ``venv_0_cp313t``. Where these are in a
 virtual environment of the base, its folder follows after ``/+/``::
 
     builder://base/usr/bin/python3.12/+/opt/venv/lib/python3.12/site-packages/linux-64/python-3.12.3-site_0.conda
@@ -35,7 +36,8 @@ from .condapackage import EPOCH, File, write_package
 _PATH = r"(?:/(?!\.\.?/)[A-Za-z0-9._-]+)+"
 _URL = re.compile(
     rf"{re.escape(BASE_PYTHON.rstrip('/'))}(?P<interpreter>{_PATH})(?:/\+(?P<packages>{_PATH}))?"
-    r"/(?P<subdir>linux-64|linux-aarch64)/python-(?P<version>3\.\d+(?:\.\d+)?)-(?P<build>venv|site)_0\.conda"
+    r"/(?P<subdir>linux-64|linux-aarch64)/python-(?P<version>3\.\d+(?:\.\d+)?)-(?P<build>venv|site)_0"
+    r"(?P<abi>_cp3\d+t)?\.conda"
 )
 #: The line that a ``.pth`` file of the environment holds: the packages of the base's own environment.
 _PTH = "builder-base.pth"
@@ -53,6 +55,8 @@ class BasePython:
     """Whether the environment sees the packages of the base."""
     packages: str = ""
     """A further folder with packages of the base that it sees; empty if there is none."""
+    threading: str = ""
+    """``t`` if it is free-threaded (PEP 703)."""
 
     @property
     def minor(self) -> str:
@@ -61,8 +65,14 @@ class BasePython:
 
     @property
     def build(self) -> str:
-        """The beginning of its package's build string."""
-        return "site" if self.sees_packages else "venv"
+        """Its package's build string."""
+        abi = f"_cp{self.minor.replace('.', '')}t" if self.threading else ""
+        return f"{'site' if self.sees_packages else 'venv'}_0{abi}"
+
+    @property
+    def library(self) -> str:
+        """The name of the folder of its modules: ``python3.11``, ``python3.13t``."""
+        return f"python{self.minor}{self.threading}"
 
     def url(self, platform: str) -> str:
         """Return the URL of its package.
@@ -71,7 +81,7 @@ class BasePython:
             ImageError: a path has characters that no URL of a lock has.
         """
         packages = f"/+{self.packages}" if self.packages else ""
-        name = f"python-{self.version}-{self.build}_0.conda"
+        name = f"python-{self.version}-{self.build}.conda"
         url = f"{BASE_PYTHON.rstrip('/')}{self.interpreter}{packages}/{platform}/{name}"
         if _URL.fullmatch(url) is None:
             path = f"{self.interpreter} with {self.packages}" if self.packages else self.interpreter
@@ -87,9 +97,9 @@ def base_python_of(url: str) -> BasePython | None:
     match = _URL.fullmatch(url)
     if match is None:
         return None
-    return BasePython(
-        match["interpreter"], match["version"], match["build"] == "site", match["packages"] or ""
-    )
+    sees, packages = match["build"] == "site", match["packages"] or ""
+    threading = "t" if match["abi"] else ""
+    return BasePython(match["interpreter"], match["version"], sees, packages, threading)
 
 
 def write_base_python(url: str, folder: Path) -> Path | None:
@@ -134,7 +144,7 @@ def _info(python: BasePython, subdir: str) -> dict[str, Any]:
     """Return what the package is: its record in a channel, and a summary."""
     index = {
         "arch": ARCHITECTURES[subdir],
-        "build": f"{python.build}_0",
+        "build": python.build,
         "build_number": 0,
         "depends": [],
         "license": "PSF-2.0",
@@ -164,5 +174,5 @@ def _files(python: BasePython) -> dict[str, File]:
         "pyvenv.cfg": File(text.encode()),
     }
     if python.packages:
-        files[f"lib/{name}/site-packages/{_PTH}"] = File(f"{python.packages}\n".encode())
+        files[f"lib/{python.library}/site-packages/{_PTH}"] = File(f"{python.packages}\n".encode())
     return files

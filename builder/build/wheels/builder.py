@@ -231,7 +231,7 @@ class ImageWheelBuilder:
             seen: the packages of the image that the build sees.
             isolated: see :func:`builder.build.wheels.requirements.resolve_requirements`.
         """
-        python = next((p.version for p in seen if p.name == "python"), "")
+        python = next((p.python_version for p in seen if p.name == "python"), "")
         versions = {"python": python, **dict(pin.split("==") for pin in pins)}
 
         def record(exact: Sequence[str]) -> Record[list[LockedPackage]]:
@@ -259,7 +259,7 @@ class ImageWheelBuilder:
         image = Layered().build(environment).artifact
         unfit = ENGINE_NAMES if isinstance(image, SifImage) else ()
         runner = find_runner(self.work, without=unfit)
-        version = next(p.version for p in environment.lock.packages if p.name == "python")
+        version = next(p.python_version for p in environment.lock.packages if p.name == "python")
         task = f"building the wheel of {job.name}"
         with (
             working(self.work.reporter, task),

@@ -33,8 +33,8 @@ def python_of(python: Fetched) -> tuple[str, str]:
         raise fault(package, f"{package.version!r} is not a version of Python")
     site_packages = read_info(python).index.get("python_site_packages_path")
     if not site_packages:
-        free_threaded = re.search(rf"_cp{match[1]}{match[2]}t$", package.build)
-        site_packages = f"lib/python{match[0]}{'t' if free_threaded else ''}/site-packages"
+        threading = "t" if package.python_version.endswith("t") else ""
+        site_packages = f"lib/python{match[0]}{threading}/site-packages"
     elif not isinstance(site_packages, str) or not is_safe(site_packages):
         raise fault(package, f"unsafe python_site_packages_path {site_packages!r}")
     return match[0], site_packages
