@@ -123,7 +123,9 @@ class LockedPackage:
     @property
     def python_version(self) -> str:
         """A conda package of Python's version; ``3.13.1t`` if it is free-threaded (PEP 703)."""
-        return f"{self.version}t" if re.search(r"_cp\d+t$", self.build) else self.version
+        # by the build string, or by the interpreter in the base
+        threading = re.search(r"_cp3\d+t\.|/python3\.\d+t/", self.url)
+        return f"{self.version}{'t' if threading else ''}"
 
     @property
     def key(self) -> str:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from builder.build.bases.python import base_python
+from builder.build.bases.python import base_glibc, base_python
 from builder.build.bases.resolve import is_made_here, open_recipe_base, resolve_recipe_base
 from builder.build.fetch.venv import locked_base_python
 from builder.build.steps.apt_solve import solve_os_packages
@@ -33,7 +33,7 @@ from builder.core.workspace import Workspace
 from builder.lock.basepython import has_base_python
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import earlier_lock, read_lock, replace_lock, write_lock
-from builder.lock.inputs import Inputs, stale_reasons
+from builder.lock.inputs import Inputs, glibc_of, known_glibc, stale_reasons
 from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment, lock_target
 
@@ -86,6 +86,9 @@ def _request(
     update = without_os_packages(options.update, previous) if previous else ()
     pinned = previous.base if previous and not options.update_base else None
     base = _base_before_packages(recipe, work, pinned)
+    if base is not None and not is_made_here(recipe.base) and not known_glibc(recipe):
+        known = previous if pinned else None
+        inputs = inputs.on_base(glibc_of(known) if known else base_glibc(base, recipe, work))
     locked = before.packages if before else ()
     builder = ImageWheelBuilder(inputs, work, base, options.exclude_newer, locked)
     options = replace(options, update=update)
@@ -180,7 +183,8 @@ def _found_packages(request: LockRequest, path: Path) -> Iterator[Lock]:
         path: the lock file.
     """
     previous, recipe, options = request.previous, request.inputs.recipe, request.options
-    if previous and not options.update and has_base_python(previous, request.base):
+    fits = previous is None or glibc_of(previous) == request.inputs.base_glibc
+    if previous and fits and not options.update and has_base_python(previous, request.base):
         log.info("%s: the packages of %s stay", recipe.name, path)
         yield previous
         return

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from textwrap import shorten
@@ -18,6 +18,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from builder.core.datafiles import table
 from builder.core.errors import ConfigError, LockError
 from builder.core.markers import ARCHITECTURES, applies
 from builder.core.model import Lock, canonical_json
@@ -59,21 +60,14 @@ _OPTIONAL = {
     "groups": "groups",
     "lock-environment": "lock_environment",
     "python": "python",
+    "base-glibc": "glibc of the base",
 }
 #: The inputs that the conda packages depend on.
 CONDA_INPUTS = ("conda", "limits", "channels", "virtual-packages", "exclude-newer", "python")
 
-#: The target's virtual packages if the recipe sets none: those of a machine like RHEL 8, never
-#: those of the build host.
+#: The target's virtual packages if neither recipe nor base has them: those of a machine like RHEL 8,
+#: never those of the build host.
 _DEFAULTS = {"__unix": "0", "__linux": "4.18", "__glibc": "2.28"}
-#: Versions of glibc, and the suites and tags of Debian and Ubuntu that have them.
-_GLIBC = {
-    "2.31": ("bullseye", "11", "focal", "20.04"),
-    "2.35": ("jammy", "22.04"),
-    "2.36": ("bookworm", "12"),
-    "2.39": ("noble", "24.04"),
-    "2.41": ("trixie", "13"),
-}
 #: ``debian:SUITE``, or an image in a registry: ``docker://docker.io/library/ubuntu:24.04``.
 _KNOWN_BASE = re.compile(r"(?:docker://(?:[^@]*/)?)?(?:debian|ubuntu):([a-z]+|\d\d(?:\.04)?)")
 
@@ -90,6 +84,8 @@ class Inputs:
     recipe: Recipe
     environment: Environment
     """It is empty if the recipe has only a lock."""
+    base_glibc: str = ""
+    """The version that was found in the base; empty if the recipe or the base's name tells it."""
 
     @classmethod
     def read(cls, recipe: Recipe) -> Inputs:
@@ -113,6 +109,14 @@ class Inputs:
                 problem = f"{what}: the recipe does not set {', '.join(unset)}"
                 raise ConfigError(f"{path}: {problem}", hint)
         return cls(recipe, found)
+
+    def on_base(self, glibc: str) -> Inputs:
+        """Return the inputs with the version of glibc in the base, unless the recipe declares one."""
+        if not glibc or "__glibc" in self.recipe.virtual_packages:
+            return self
+        virtual = {**self.recipe.virtual_packages, "__glibc": glibc}
+        recipe = self.recipe.model_copy(update={"virtual_packages": virtual})
+        return replace(self, recipe=recipe, base_glibc=glibc)
 
     @property
     def find_links(self) -> tuple[str, ...]:
@@ -149,14 +153,25 @@ def _absolute(link: str, folder: Path) -> str:
 def virtual_packages(recipe: Recipe) -> dict[str, str]:
     """Return the target's virtual packages, by name: ``VERSION`` or ``VERSION=BUILD``.
 
-    They are the recipe's, else defaults. The default of ``__glibc`` is that of the base where the
-    base's name tells it: ``debian:bookworm``.
+    They are the recipe's, which has the glibc of its base too (:meth:`Inputs.on_base`); else
+    defaults.
     """
     values = {**_DEFAULTS, "__archspec": f"1={ARCHITECTURES[recipe.platform]}"}
-    if base := _KNOWN_BASE.match(recipe.base):
-        of_base = (version for version, names in _GLIBC.items() if base[1] in names)
-        values["__glibc"] = next(of_base, values["__glibc"])
+    values["__glibc"] = known_glibc(recipe) or values["__glibc"]
     return {**values, **recipe.virtual_packages}
+
+
+def known_glibc(recipe: Recipe) -> str:
+    """Return ``__glibc`` of the recipe, or that of a base whose name tells it; empty if unknown."""
+    base = _KNOWN_BASE.match(recipe.base)
+    known: dict[str, list[str]] = table(__file__, "glibc.yaml")
+    of_base = (version for version, names in known.items() if base and base[1] in names)
+    return recipe.virtual_packages.get("__glibc") or next(of_base, "")
+
+
+def glibc_of(lock: Lock) -> str:
+    """Return the glibc that was found in the base when a lock was made; empty if it was not read."""
+    return lock.record.inputs.get("base-glibc", "")
 
 
 def channels(recipe: Recipe, environment: Environment) -> tuple[str, ...]:
@@ -218,6 +233,7 @@ def recorded_inputs(inputs: Inputs) -> dict[str, str]:
         "exclude-newer": recipe.conda.exclude_newer or environment.exclude_newer,
         "base-packages": sorted(recipe.base_packages),
         "python": [recipe.python] if recipe.uses_base_python else [],
+        "base-glibc": inputs.base_glibc,
         "sources-asked": sorted(source.shown for source in environment.sources),
         "constraints": _texts(environment.constraints),
         "limits": _texts(environment.limits),
@@ -284,7 +300,8 @@ def stale_reasons(inputs: Inputs, lock: Lock) -> list[str]:
 
 def _changed_inputs(inputs: Inputs, lock: Lock) -> Iterator[str]:
     """Yield the changes of a recipe and its environment file since the lock was made."""
-    now, file = recorded_inputs(inputs), inputs.recipe.imported_lock
+    file = inputs.recipe.imported_lock
+    now = recorded_inputs(inputs.on_base(glibc_of(lock)))
     imported = file.name if file else "the lock of another tool"
     for key, title in {**_TITLES, **_OPTIONAL, "imported": imported}.items():
         absent = "[]" if key in _OPTIONAL else ""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from builder.core.datafiles import script
 from builder.core.errors import BuilderError, FetchError, SolveError
 from builder.core.markers import ARCHITECTURES
 from builder.core.redact import redact
@@ -49,10 +50,6 @@ _NETWORK_ERROR = re.compile(
 #: uv's words on a package without a wheel (uv 0.5 to 0.13).
 _UNUSABLE = re.compile(
     r"([A-Za-z][\w.-]*)(?:\[[^\]]*\])?(?:[<>=!~]+[^\s,]+(?:,[<>=!~]\S+)?)? ha(?:ve|s) no (?:usable )?wheels"
-)
-#: Plays a Python that is free-threaded (or not) for the program that uv runs in it: the last argument.
-_WITH_ABI = (
-    "import sys, sysconfig; sysconfig.get_config_vars()['Py_GIL_DISABLED'] = {}; exec(sys.argv[-1])"
 )
 _WHEELS_REQUIRED = re.compile(r"Wheels are required for (.*?) because")
 
@@ -93,19 +90,19 @@ def run_uv(
     return [warning for warning in warnings if not _OWN.search(warning)]
 
 
-def _interpreter(script: Path, python: str) -> str:
-    """Return the Python whose ABI is the target's: this one, or a script that says that it is.
+def _interpreter(path: Path, python: str) -> str:
+    """Return a Python whose ABI is the target's: this one, or a script that plays it.
 
     uv 0.13.9 has options for the version and the platform, but not for free-threaded Pythons
     (``resolution_tags`` in crates/uv/src/commands/pip/mod.rs).
     """
-    free_threaded = python.endswith("t")
-    if free_threaded == bool(sysconfig.get_config_var("Py_GIL_DISABLED")):
+    disabled = str(int(python.endswith("t")))
+    if disabled == str(sysconfig.get_config_var("Py_GIL_DISABLED") or 0):
         return sys.executable
-    command = [sys.executable, "-I", "-c", _WITH_ABI.format(int(free_threaded))]
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
-    script.chmod(0o700)
-    return str(script)
+    own = shlex.quote(sys.executable)
+    path.write_text(script(__file__, "uv_python.sh", python=own, gil_disabled=disabled))
+    path.chmod(0o700)
+    return str(path)
 
 
 def _command(request: SolveRequest, python: str, interpreter: str) -> list[str]:

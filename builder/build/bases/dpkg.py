@@ -10,19 +10,17 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 from builder.core.errors import ImageError
-from builder.core.model import Layer, LockedBase
+from builder.core.model import LockedBase
 from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.store.records import Record
 from builder.core.workspace import Workspace
 from builder.formats.trees.member import DO_NOT_USE, Kind
 from builder.formats.trees.merge import Merge
-from builder.formats.trees.sources import Source, Stream, layer_source
+from builder.formats.trees.sources import Source
 from builder.lock.config.recipe import Recipe
 
 from .image import BaseImage
@@ -94,10 +92,9 @@ def find_system(base: BaseImage, work: Workspace) -> BaseSystem:
         RegistryError, SpaceError: a layer cannot be downloaded.
     """
     # imported here: a publish with nothing changed reads no base
-    from .sif import base_sources
+    from .sif import downloading_sources
 
-    sources = base_sources(replace(base, layers=()), work.store)
-    sources += [partial(_downloaded, layer, work) for layer in base.layers]
+    sources = downloading_sources(base, work)
     lowest = _read(sources[:1])
     release = _release(lowest)
     families = {"", "debian", "ubuntu"}
@@ -108,13 +105,6 @@ def find_system(base: BaseImage, work: Workspace) -> BaseSystem:
     packages = _packages(texts)
     version = release.get("VERSION_ID") or release.get("VERSION_CODENAME", "")
     return BaseSystem(release.get("ID") or ("debian" if packages else ""), version, packages)
-
-
-def _downloaded(layer: Layer, work: Workspace) -> Stream:
-    """Return the members of a layer, which is downloaded for them."""
-    from .registry import fetch_layer
-
-    return layer_source(fetch_layer(layer, work), work.store)()
 
 
 def _read(sources: Sequence[Source], last: str = "") -> dict[str, str]:

@@ -1,11 +1,13 @@
-"""The Python of a base image, found in the files of its layers. Nothing of the base is run."""
+"""What wheels have to fit in a base image: its Python and its glibc, found in the files of its layers.
+Nothing of the base is run.
+"""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from builder.build.fetch.venv import BasePython
 from builder.core.errors import ConfigError, ImageError
@@ -24,15 +26,19 @@ from builder.lock.config.yamlfile import place_of
 
 from .image import BaseImage
 from .resolve import open_recipe_base
-from .sif import base_sources
+from .sif import base_sources, downloading_sources
 
 #: Part of the key of records. Increase it when another Python is found in the same base.
 _FORMAT = 2
 #: Where Python is looked for after the folders of the base's PATH.
 _FOLDERS = ("/usr/local/bin", "/opt/conda/bin", "/opt/venv/bin", "/usr/bin")
-_INTERPRETER = re.compile(r"python(3\.\d+)(t?)")
+_INTERPRETER = re.compile(r"python(3\.\d+)t?")
 #: Files that are read: they tell the version, and what a virtual environment of the base is made from.
 _READ = re.compile(r"(.+/)?(pyvenv\.cfg|include/python3\.\d+t?/patchlevel\.h)|var/lib/dpkg/status")
+#: glibc's library: on Debian, Alpine (added to it) and others; up to glibc 2.33 a link to the second name.
+_LIBC = re.compile(r"(usr/)?(glibc-compat/)?lib(64)?/([\w-]+-linux-gnu/)?libc(\.so\.6|-2\.\d+\.so)")
+#: ``GNU C Library (Debian GLIBC 2.41-12) stable release version 2.41.``
+_GLIBC = re.compile(rb"GNU C Library .{0,200}release version (2\.\d+)")
 #: Bytes of such a file. That of dpkg has about 4 MB on a large system.
 _MAX_SIZE = 32 << 20
 
@@ -65,7 +71,7 @@ def base_python(locked: LockedBase, recipe: Recipe, work: Workspace) -> BasePyth
     _check_prefix(python, recipe)
     if recipe.python == "base-with-packages":
         return python
-    return replace(python, sees_packages=False, packages="")
+    return BasePython(python.interpreter, python.version)
 
 
 def _check_prefix(python: BasePython, recipe: Recipe) -> None:
@@ -92,6 +98,45 @@ def find_python(base: BaseImage, store: Store) -> BasePython | None:
             if found is not None:
                 return found
     return None
+
+
+def base_glibc(locked: LockedBase, recipe: Recipe, work: Workspace) -> str:
+    """Return the version of glibc in the recipe's base, ``2.41``, and report it; empty if it has none.
+
+    Of a base in a registry the lowest layers are downloaded, up to the one with the library. What a
+    layer above brings in its place is newer, and has all that wheels need. It is recorded.
+
+    Raises:
+        ImageError: the base is damaged.
+        RegistryError, SpaceError: the base is not available.
+    """
+    name = f"base-glibc-{_FORMAT}-{locked.digest.replace(':', '-')}.json"
+
+    def find() -> str:
+        base = open_recipe_base(locked, recipe, work, download=False)
+        with working(work.reporter, "looking for the glibc of the base"):
+            return find_glibc(base, work)
+
+    found = Record(work.store.folders.index / name, str).get(find)
+    if found:
+        work.reporter.note(f"{recipe.name}: glibc {found} of the base")
+    else:
+        problem = f"{place_of(recipe.source, 'base')}: the base {recipe.base} has no glibc"
+        work.reporter.warn(
+            f"{problem}: compiled packages do not run in it; name a base that has it"
+        )
+    return found
+
+
+def find_glibc(base: BaseImage, work: Workspace) -> str:
+    """Return the version of a base's glibc; empty if it has none. Raises as :func:`base_glibc`."""
+    for source in downloading_sources(base, work):
+        for member, content in source():
+            is_file = member.kind is Kind.FILE and member.size <= _MAX_SIZE
+            data = content if is_file and _LIBC.fullmatch(member.path) else ()
+            if version := _GLIBC.search(b"".join(map(bytes, data))):
+                return version[1].decode()
+    return ""
 
 
 @dataclass
@@ -133,45 +178,35 @@ def _python_at(folder: str, name: str, files: _PythonFiles) -> BasePython | None
     if match is None or files.kinds.get(real) not in (Kind.FILE, Kind.HARDLINK):
         return None
     prefix = posixpath.dirname(posixpath.dirname(real))
-    threading = match[2] or _threading(prefix, match[1], files)
-    version = _version(prefix, match[1], threading, files)
-    python = BasePython(f"/{real}", version, sees_packages=True, threading=threading)
+    libraries = {files.kinds.get(f"{prefix}/{name}/{match[0]}") for name in ("lib", "lib64")}
+    if f"{real}t" in files.kinds and Kind.DIRECTORY not in libraries:
+        real = f"{real}t"  # free-threaded: make install links python3.13 to it
+    version = _version(real, match[1], files)
     own = posixpath.dirname(files.real(folder))
     settings = files.texts.get(f"{own}/pyvenv.cfg")
     if settings is None:
-        return python
+        return BasePython(f"/{real}", version, sees_packages=True)
     sees = re.search(r"(?mi)^include-system-site-packages\s*=\s*true\s*$", settings) is not None
-    packages = f"/{own}/lib/{python.library}/site-packages"
-    return replace(python, sees_packages=sees, packages=packages)
+    packages = f"/{own}/lib/{posixpath.basename(real)}/site-packages"
+    return BasePython(f"/{real}", version, sees, packages)
 
 
-def _threading(prefix: str, minor: str, files: _PythonFiles) -> str:
-    """Return ``t`` if all modules of this version below a prefix are for free-threaded Pythons.
-
-    There ``python3.13`` is a hard link to ``python3.13t``.
-    """
-    own = rf"{re.escape(prefix)}/lib(?:64)?/python{re.escape(minor)}"
-    module = re.compile(rf"{own}(?:(t)/.*|/lib-dynload/[^/]*\.cpython-\d+(t?)-[^/]*)")
-    found = {match[1] or match[2] for match in map(module.fullmatch, files.kinds) if match}
-    return "t" if found == {"t"} else ""
-
-
-def _version(prefix: str, minor: str, threading: str, files: _PythonFiles) -> str:
+def _version(real: str, minor: str, files: _PythonFiles) -> str:
     """Return the full version from a header, conda's record or dpkg's list; else ``3.11``."""
-    header = files.texts.get(f"{prefix}/include/python{minor}{threading}/patchlevel.h", "")
-    record = re.compile(
-        rf"{re.escape(prefix)}/conda-meta/python-({re.escape(minor)}\.\d+)-[^/]+\.json"
-    )
-    ways: tuple[Callable[[], re.Match[str] | None], ...] = (
-        lambda: re.search(r'(?m)^#define\s+PY_VERSION\s+"([\d.]+)', header),
-        lambda: next(filter(None, map(record.fullmatch, files.kinds)), None),
-        lambda: re.search(
-            rf"(?ms)^Package: python{re.escape(minor)}(?:-minimal|-nogil)?$(?:(?!^$).)*?^Version: ([\d.]+)",
-            files.texts.get("var/lib/dpkg/status", "") if prefix == "usr" else "",
+    prefix, name = posixpath.dirname(posixpath.dirname(real)), posixpath.basename(real)
+    header = files.texts.get(f"{prefix}/include/{name}/patchlevel.h", "")
+    dpkg = files.texts.get("var/lib/dpkg/status", "") if prefix == "usr" else ""
+    records = "\n".join(path for path in files.kinds if "/conda-meta/python-" in path)
+    dotted = re.escape(minor)
+    for text, pattern in (
+        (header, r'^#define\s+PY_VERSION\s+"([\d.]+)'),
+        (records, rf"^{re.escape(prefix)}/conda-meta/python-({dotted}\.\d+)-[^/]+\.json$"),
+        (
+            dpkg,
+            rf"^Package: python{dotted}(?:-minimal|-nogil)?$(?:(?!^$)[\s\S])*?^Version: ([\d.]+)",
         ),
-    )
-    for way in ways:
-        found = way()
+    ):
+        found = re.search(pattern, text, re.MULTILINE)
         if found is not None and found[1].startswith(f"{minor}."):
             return found[1]
     return minor

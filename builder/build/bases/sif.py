@@ -5,6 +5,7 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from builder.core.model import Layer, SifImage
@@ -17,6 +18,7 @@ from builder.formats.trees.sources import Source, layer_source
 
 from .image import BaseImage, no_such_base
 from .pack import pack_tar
+from .registry import fetch_layer
 
 
 def open_sif_base(reference: str, path: Path, architecture: str, store: Store) -> BaseImage:
@@ -48,6 +50,17 @@ def base_sources(base: BaseImage, store: Store) -> list[Source]:
     """Return the members of each partition of a SIF, or of each layer, from the bottom up."""
     partitions = read_sif(base.sif.path).sources() if base.sif else []
     return [*partitions, *(layer_source(layer, store) for layer in base.layers)]
+
+
+def downloading_sources(base: BaseImage, work: Workspace) -> list[Source]:
+    """Return the same; a layer that is in a registry is downloaded when it is read first."""
+
+    @cache
+    def source(number: int) -> Source:
+        return layer_source(fetch_layer(base.layers[number], work), work.store)
+
+    partitions = base_sources(replace(base, layers=()), work.store)
+    return [*partitions, *(lambda n=n: source(n)() for n in range(len(base.layers)))]
 
 
 def sif_layers(image: SifImage, work: Workspace) -> list[Layer]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from builder.build.bases.registry import fetch_layer
+from builder.build.bases.sif import downloading_sources
 from builder.build.fetch.venv import BasePython, base_python_of
 from builder.build.image.libraries import base_libraries
 from builder.core.errors import LayerError
@@ -23,10 +24,9 @@ from builder.formats.layers.build import make_layer
 from builder.formats.layers.cache import cache_key, cached_layer
 from builder.formats.layers.entry import Entry
 from builder.formats.oci.image import image_of
-from builder.formats.sif.read import read_sif
 from builder.formats.trees.member import Kind
 from builder.formats.trees.merge import Merge
-from builder.formats.trees.sources import Source, layer_source
+from builder.formats.trees.sources import Source
 
 from .inputs import BytecodeRequest, base_key, python_package, python_packages
 
@@ -161,7 +161,7 @@ def _base_python(source: BytecodeRequest, python: BasePython) -> RuntimePart:
     root = re.escape(str(PurePosixPath(python.interpreter).parent.parent).strip("/"))
     wanted = re.compile(
         rf"{_LIBRARIES.pattern}|{root}/(bin/python3[^/]*|lib/[^/]*\.so[^/]*"
-        rf"|lib/{re.escape(python.library)}/(?!{_NOT_NEEDED}).*)"
+        rf"|lib/python{re.escape(python.minor)}t?/(?!{_NOT_NEEDED}).*)"
     )
 
     def entries() -> Iterator[Entry]:
@@ -173,15 +173,10 @@ def _base_python(source: BytecodeRequest, python: BasePython) -> RuntimePart:
 
 
 def _from_below(source: BytecodeRequest) -> Iterator[list[Source]]:
-    """Yield the base's lowest layer, its two lowest ones, and so on; download them if needed."""
-    if source.base.sif is not None:
-        yield list(read_sif(source.base.sif.path).sources())
-        return
-    sources: list[Source] = []
-    for layer in source.base.layers:
-        present = fetch_layer(layer, source.work)
-        sources.append(layer_source(present, source.work.store))
-        yield sources
+    """Yield the base's lowest layer, its two lowest ones, and so on; all partitions of a SIF."""
+    sources = downloading_sources(source.base, source.work)
+    for number in range(len(sources) if source.base.sif else 1, len(sources) + 1):
+        yield sources[:number]
 
 
 def _files(merge: Merge, wanted: re.Pattern[str]) -> Iterator[Entry]:

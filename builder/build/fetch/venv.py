@@ -10,9 +10,9 @@ alone::
     bin/python3.11           -> /usr/bin/python3.11
     pyvenv.cfg                  home = /usr/bin
 
-With the build ``site_0`` the environment sees the packages of the base. The build of a free-threaded
-Python ends with its ABI: ``venv_0_cp313t``. Where these are in a
-virtual environment of the base, its folder follows after ``/+/``::
+The interpreter of a free-threaded Python is ``python3.13t``, and its modules are in
+``lib/python3.13t``. With the build ``site_0`` the environment sees the packages of the base. Where
+these are in a virtual environment of the base, its folder follows after ``/+/``::
 
     builder://base/usr/bin/python3.12/+/opt/venv/lib/python3.12/site-packages/linux-64/python-3.12.3-site_0.conda
 """
@@ -36,8 +36,7 @@ from .condapackage import EPOCH, File, write_package
 _PATH = r"(?:/(?!\.\.?/)[A-Za-z0-9._-]+)+"
 _URL = re.compile(
     rf"{re.escape(BASE_PYTHON.rstrip('/'))}(?P<interpreter>{_PATH})(?:/\+(?P<packages>{_PATH}))?"
-    r"/(?P<subdir>linux-64|linux-aarch64)/python-(?P<version>3\.\d+(?:\.\d+)?)-(?P<build>venv|site)_0"
-    r"(?P<abi>_cp3\d+t)?\.conda"
+    r"/(?P<subdir>linux-64|linux-aarch64)/python-(?P<version>3\.\d+(?:\.\d+)?)-(?P<build>venv|site)_0\.conda"
 )
 #: The line that a ``.pth`` file of the environment holds: the packages of the base's own environment.
 _PTH = "builder-base.pth"
@@ -48,15 +47,13 @@ class BasePython:
     """The Python of a base image, as an environment in the image uses it."""
 
     interpreter: str
-    """The program itself, no link: ``/usr/bin/python3.11``."""
+    """The program itself, no link: ``/usr/bin/python3.11``, ``/usr/bin/python3.13t``."""
     version: str
     """``3.11.2``; ``3.11`` if the base does not say more."""
     sees_packages: bool = False
     """Whether the environment sees the packages of the base."""
     packages: str = ""
     """A further folder with packages of the base that it sees; empty if there is none."""
-    threading: str = ""
-    """``t`` if it is free-threaded (PEP 703)."""
 
     @property
     def minor(self) -> str:
@@ -65,14 +62,8 @@ class BasePython:
 
     @property
     def build(self) -> str:
-        """Its package's build string."""
-        abi = f"_cp{self.minor.replace('.', '')}t" if self.threading else ""
-        return f"{'site' if self.sees_packages else 'venv'}_0{abi}"
-
-    @property
-    def library(self) -> str:
-        """The name of the folder of its modules: ``python3.11``, ``python3.13t``."""
-        return f"python{self.minor}{self.threading}"
+        """The beginning of its package's build string."""
+        return "site" if self.sees_packages else "venv"
 
     def url(self, platform: str) -> str:
         """Return the URL of its package.
@@ -81,7 +72,7 @@ class BasePython:
             ImageError: a path has characters that no URL of a lock has.
         """
         packages = f"/+{self.packages}" if self.packages else ""
-        name = f"python-{self.version}-{self.build}.conda"
+        name = f"python-{self.version}-{self.build}_0.conda"
         url = f"{BASE_PYTHON.rstrip('/')}{self.interpreter}{packages}/{platform}/{name}"
         if _URL.fullmatch(url) is None:
             path = f"{self.interpreter} with {self.packages}" if self.packages else self.interpreter
@@ -97,9 +88,9 @@ def base_python_of(url: str) -> BasePython | None:
     match = _URL.fullmatch(url)
     if match is None:
         return None
-    sees, packages = match["build"] == "site", match["packages"] or ""
-    threading = "t" if match["abi"] else ""
-    return BasePython(match["interpreter"], match["version"], sees, packages, threading)
+    return BasePython(
+        match["interpreter"], match["version"], match["build"] == "site", match["packages"] or ""
+    )
 
 
 def write_base_python(url: str, folder: Path) -> Path | None:
@@ -144,7 +135,7 @@ def _info(python: BasePython, subdir: str) -> dict[str, Any]:
     """Return what the package is: its record in a channel, and a summary."""
     index = {
         "arch": ARCHITECTURES[subdir],
-        "build": python.build,
+        "build": f"{python.build}_0",
         "build_number": 0,
         "depends": [],
         "license": "PSF-2.0",
@@ -174,5 +165,6 @@ def _files(python: BasePython) -> dict[str, File]:
         "pyvenv.cfg": File(text.encode()),
     }
     if python.packages:
-        files[f"lib/{python.library}/site-packages/{_PTH}"] = File(f"{python.packages}\n".encode())
+        library = PurePosixPath(python.interpreter).name
+        files[f"lib/{library}/site-packages/{_PTH}"] = File(f"{python.packages}\n".encode())
     return files

@@ -14,7 +14,7 @@ from builder.core.store.files import sha256_file
 from builder.core.workspace import Workspace
 from builder.formats.trees.inside import own_path
 from builder.lock.config.recipe import Recipe, load_recipe, recipe_files
-from builder.lock.inputs import WHEELS_FOLDER, Inputs
+from builder.lock.inputs import WHEELS_FOLDER, Inputs, glibc_of
 
 
 def place_wheels(lock: Lock, root: Path, store: Store) -> list[Path]:
@@ -88,7 +88,7 @@ def build_missing_wheels(
             continue
         from .builder import ImageWheelBuilder  # slow, and nearly always not needed
 
-        builder = ImageWheelBuilder(inputs, work, lock.base)
+        builder = ImageWheelBuilder(inputs.on_base(glibc_of(lock)), work, lock.base)
         work.reporter.note(
             f"{package.filename} is not in {inputs.recipe.root / WHEELS_FOLDER}: "
             "building it from its source"

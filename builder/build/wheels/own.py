@@ -22,7 +22,7 @@ from builder.core.model import Lock, LockedPackage, LockedSource
 from builder.core.workspace import Workspace
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import replace_lock
-from builder.lock.inputs import Inputs
+from builder.lock.inputs import Inputs, glibc_of
 from builder.lock.othertools import relock_command
 
 from .locked import place_wheels, remove_unnamed
@@ -78,7 +78,7 @@ def changed_wheels(
     # slow, and nearly always not needed
     from .builder import ImageWheelBuilder
 
-    builder = ImageWheelBuilder(inputs, work, lock.base, reports=False)
+    builder = ImageWheelBuilder(inputs.on_base(glibc_of(lock)), work, lock.base, reports=False)
     pairs = [(old, builder.current(old, lock)) for old in changed]
     return [(old, new) for old, new in pairs if new != old]
 

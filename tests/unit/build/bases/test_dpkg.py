@@ -104,7 +104,7 @@ def test_one_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read.append(args)
         return layer_source(*args)
 
-    monkeypatch.setattr(module, "layer_source", source)
+    monkeypatch.setattr("builder.build.bases.sif.layer_source", source)
     found = find_system(base(layer(store, *LISTED)), Workspace(settings(tmp_path), store))
     assert found.packages == (BASH, ZLIB) and len(read) == 1
 

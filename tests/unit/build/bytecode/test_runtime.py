@@ -138,7 +138,7 @@ def test_downloads(
         downloaded.append(remote.index(layer))
         return base.layers[remote.index(layer)]
 
-    monkeypatch.setattr(runtime_module, "fetch_layer", fetch)
+    monkeypatch.setattr("builder.build.bases.sif.fetch_layer", fetch)
     here = source(settings, replace(base, layers=tuple(remote)), *conda(tmp_path))
     first = make_runtime(here)
     assert downloaded == [0, 1]
