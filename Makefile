@@ -136,8 +136,9 @@ schemas: setup ## write the JSON schemas of recipes and site files again, from t
 	@$(BIN)/builder help schema recipe >docs/schemas/recipe.schema.json
 	@$(BIN)/builder help schema site >docs/schemas/site.schema.json
 
-audit: setup ## look up the locked dependencies in the advisory database (needs network access to it)
+audit: setup ## look up the locked dependencies in the advisory database, and what advice names in the index (network)
 	@$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement requirements/dev.txt
+	@$(BIN)/python -m pytest -q tests/integration/test_advice.py
 
 clean: ## remove what was made, but not the package caches
 	rm -rf $(VENV) dist reports site bundle .mypy_cache .ruff_cache builder/.ruff_cache .pytest_cache .cache/bench/work

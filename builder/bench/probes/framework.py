@@ -27,9 +27,9 @@ _BUILDS = {
     ("torch", "nvidia"): "declare __cuda under virtual_packages in the recipe, and lock again",
     ("torch", "amd"): "use an index or channel with ROCm builds of torch, and lock again",
     ("tensorflow", "nvidia"): "lock pip's tensorflow[and-cuda], or conda's tensorflow-gpu",
-    ("tensorflow", "amd"): "lock pip's tensorflow-rocm",
+    ("tensorflow", "amd"): "lock AMD's tensorflow-rocm, of repo.radeon.com/rocm/manylinux",
     ("jax", "nvidia"): "lock pip's jax[cuda12], or conda's jaxlib with a build for cuda",
-    ("jax", "amd"): "lock pip's jax[rocm]",
+    ("jax", "amd"): "lock pip's jax[rocm7-local], over a base with ROCm 7",
 }
 
 

@@ -8,7 +8,7 @@ Many files are never loaded: a wheel may have a variant for each version of CUDA
 programs that are not installed. So a library is *optional* unless one of these needs it, itself or
 by way of other libraries of the image:
 
-- an extension module, which Python imports
+- an extension module, which Python imports; of alternatives only if none has all its libraries
 - a program
 - the only library of a package, which loads it with ctypes; copies of others in ``NAME.libs`` do
 not count
@@ -20,7 +20,7 @@ import logging
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from builder.build.bases.debian_libraries import debian_package
 from builder.build.bases.image import BaseImage
@@ -37,19 +37,20 @@ from builder.lock.config.recipe import Recipe
 log = logging.getLogger(__name__)
 
 #: Part of the key of records. Increase it when other libraries of the same image are missing.
-_FORMAT = 1
+_FORMAT = 2
 #: Libraries of the GPU's driver, which the runtime brings into the container.
 _DRIVER = r"lib(cuda|cudadebugger|nvcuvid|nvoptix|nvidia-.+|(EGL|GLX)_nvidia)\.so.*"
 #: Libraries of the host's MPI and network, which a site with ``mpi:`` brings.
 _MPI = r"lib(mpi(cxx|fort|_.+)?|cxi|fabric|pmi2?|pmix)\.so.*"
-#: ``x.so``, ``x.abi3.so``, ``x.cpython-311-x86_64-linux-gnu.so``.
-_EXTENSION = r"(?!lib)[A-Za-z_]\w*(\.abi3|\.cpython-[\w-]+)?\.so"
+#: ``x.so``, ``x.abi3.so``, ``x.cpython-311-x86_64-linux-gnu.so``; since CPython 3.15 ``x.abi3t.so`` and
+#: ``x.abi3-x86_64-linux-gnu.so``.
+_EXTENSION = r"(?!lib)[A-Za-z_]\w*(\.(abi3t?|cpython)[\w-]*)?\.so"
 #: Copies of libraries that an extension module is linked to, and plugins.
 _LINKED = r"\.libs/|/plugins/"
-#: Extension modules of which a package imports those that work.
-_ALTERNATIVES = (
-    r".*/(numba/np/ufunc/(omp|tbb)pool|mpi4py/MPI\.\w+\.cpython|open3d/open3d_(tf|torch)_ops)\b.*"
-)
+#: Extension modules that a package imports if they work.
+_OPTIONAL = r".*/(numba/np/ufunc/(omp|tbb)pool|open3d/open3d_(tf|torch)_ops)\b.*"
+#: Extension modules of which a package imports one that works.
+_ALTERNATIVES = r".*/mpi4py/MPI\.\w+\.(cpython|abi3).*"
 
 
 def missing_libraries(
@@ -141,35 +142,40 @@ def _missing(
     """
     needed = set[str]().union(*files.values())
     has_apt = any(name.startswith("libapt-pkg.so.") for name in below)
-    loaded = _loaded(files, owners)
+    absent = needed - below - _names(files) - {""}
+    absent = {name for name in absent if not re.fullmatch(brought, name)}
+    loaded = _loaded(files, owners, absent)
     found = []
-    for name in sorted(needed - below - _names(files) - {""}):
-        if not re.fullmatch(brought, name):
-            users = [path for path in files if name in files[path]]
-            required = [path for path in users if posixpath.basename(path) in loaded]
-            who = sorted({owners[path] for path in required or users})
-            package = debian_package(name) if has_apt else ""
-            found.append(MissingLibrary(name, tuple(who), not required, package))
+    for name in sorted(absent):
+        users = [path for path in files if name in files[path]]
+        required = [path for path in users if posixpath.basename(path) in loaded]
+        who = sorted({owners[path] for path in required or users})
+        package = debian_package(name) if has_apt else ""
+        found.append(MissingLibrary(name, tuple(who), not required, package))
     return tuple(found)
 
 
-def _loaded(files: Libraries, owners: Mapping[str, str]) -> set[str]:
+def _loaded(files: Libraries, owners: Mapping[str, str], absent: Set[str]) -> set[str]:
     """Return the names of the files that are loaded if all modules of the packages are imported.
 
     Args:
         files: those of the layers above the base.
         owners: the package or layer of each file.
+        absent: the names of libraries that the image lacks.
     """
     loaded: set[str] = set()
     others: dict[str, set[str]] = defaultdict(set)
     for path in files:
         name = posixpath.basename(path)
         if re.fullmatch(_EXTENSION, name) or "/bin/" in path:
-            if not re.fullmatch(_ALTERNATIVES, path):
+            if not re.fullmatch(_OPTIONAL, path):
                 loaded.add(name)
         elif not re.search(_LINKED, path):
             others[owners[path]].add(name)
     loaded.update(*(names for names in others.values() if len(names) == 1))
+    alternatives = [path for path in files if re.fullmatch(_ALTERNATIVES, path)]
+    if not any(absent.isdisjoint(files[path]) for path in alternatives):
+        loaded.update(map(posixpath.basename, alternatives))
     size = 0
     while len(loaded) > size:
         size = len(loaded)
