@@ -33,6 +33,7 @@ from builder.core.workspace import Workspace
 from builder.lock.basepython import has_base_python
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import earlier_lock, read_lock, replace_lock, write_lock
+from builder.lock.indexes import warn_of_kind
 from builder.lock.inputs import Inputs, glibc_of, known_glibc, stale_reasons
 from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment, lock_target
@@ -69,6 +70,7 @@ def lock(inputs: Inputs, work: Workspace, options: LockOptions, path: Path) -> L
         kept = {package.key for package in made.packages}
         remove_unnamed([p for p in before.packages if p.key not in kept], recipe)
     place_wheels(made, recipe.root, work.store)
+    warn_of_kind(recipe, made.packages, work.reporter)
     return made
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from builder.core.markers import ARCHITECTURES
 from builder.core.redact import redact
 
 from .basepython import python_hint
@@ -20,6 +21,7 @@ from .indexes import Indexes
 from .inputs import virtual_packages
 from .names import known_names
 from .request import SolveRequest
+from .wheels import glibc_minor
 
 #: In rattler's reason: name and version of a package that no channel has in this version.
 _NO_CANDIDATE = re.compile(
@@ -39,6 +41,10 @@ _NO_WHEEL = re.compile(
 )
 #: Requirements of the environment that exclude each other.
 _CONTRADICTION = re.compile(r"you require (\S+ and \S+), we can conclude that your requirements")
+#: A package, its version, and the platforms of its wheels.
+_PLATFORMS = re.compile(
+    r"Wheels are available for `(\S+)` \(v(\S+)\) on the following platforms?: (.*)"
+)
 _REPOSITORY = re.compile(r"`(\S+ @ git\+\S+?)`")
 _TORCH = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
 
@@ -153,6 +159,7 @@ def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: R
     ]
     if not hints:
         hints = [*_name_hints(text, recipe), *_version_hints(text, indexes)]
+        hints += _glibc_hints(text, recipe)
     hints += [
         f"conda provides {name} {version}, and pip must not install it a second time: "
         f"remove the requirement, or '- {name}' below dependencies:"
@@ -204,3 +211,14 @@ def _version_hints(text: str, indexes: Indexes) -> Iterator[str]:
         url = f"https://download.pytorch.org/whl/{tag}" if name.lower() in _TORCH else "URL"
         if url not in indexes.urls:
             yield f"name the index that has +{tag} above {name} in the pip section: - --extra-index-url {url}"
+
+
+def _glibc_hints(text: str, recipe: Recipe) -> Iterator[str]:
+    """Yield hints for packages whose wheels are all for a newer glibc than the target's."""
+    own, machine = glibc_minor(recipe), ARCHITECTURES[recipe.platform]
+    for name, version, platforms in _PLATFORMS.findall(text):
+        minors = [int(minor) for minor in re.findall(rf"`manylinux_2_(\d+)_{machine}`", platforms)]
+        if own < (needed := min(minors, default=0)):
+            line = f'{recipe.source}: virtual_packages: {{__glibc: "2.{needed}"}}'
+            has = f"{name} {version} has wheels for glibc 2.{needed} and newer, and the target has 2.{own}"
+            yield f"{has}: name a newer base; or, if the base has it, add to {line}"

@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from builder.core.errors import ConfigError, FetchError
+from builder.core.model import LockedPackage
 from builder.core.parallel import in_parallel
+from builder.core.progress import Reporter
 from builder.core.redact import redact
 from builder.core.settings import expand_home
 from builder.formats.net.mirrors import mirrored_url, public_url
 from builder.formats.net.pipconfig import PYPI, PipConfiguration, pip_configuration
 from builder.formats.net.urlvariables import expanded
 
+from .config.recipe import Recipe
 from .request import SolveRequest
 from .spec import IndexPin
 
@@ -233,17 +236,34 @@ def check_kind(
         unreachable: the public URLs of the indexes that do not answer.
         packages: uv's solution.
     """
-    vendor = request.recipe.gpu.vendor
     replaced = [redact(url) for url in unreachable if not _CUDA_INDEX.search(url)]
-    found = [package["name"] for package in packages if _NEEDS_CUDA.fullmatch(package["name"])]
-    if vendor == "nvidia" or not replaced or not found:
+    found = _for_cuda(request.recipe, (package["name"] for package in packages))
+    if not replaced or not found:
         return
     url = replaced[0]
     origin = url.removesuffix(urlsplit(url).path)
     raise FetchError(
         f"{request.environment.path}: package index {url} does not answer, and the packages of "
-        f"other indexes are for CUDA ({', '.join(found)} ...), but the recipe has "
-        f"gpu: {{vendor: {vendor}}}",
+        f"other indexes are {found}",
         f"name a copy of it: export BUILDER_MIRRORS='{origin}=URL-OR-FOLDER'; or a folder with "
         "wheels: export PIP_FIND_LINKS=FOLDER; or let the recipe take CUDA: gpu: {vendor: nvidia}",
     )
+
+
+def warn_of_kind(recipe: Recipe, packages: Iterable[LockedPackage], reporter: Reporter) -> None:
+    """Warn about packages for CUDA in the lock of a recipe for other GPUs or none."""
+    if found := _for_cuda(recipe, (package.name for package in packages)):
+        reporter.warn(
+            f"{recipe.name}: packages are {found}: write gpu: {{vendor: nvidia}} into {recipe.source}, or "
+            "name an index of other builds above them, for torch "
+            "'- --extra-index-url https://download.pytorch.org/whl/cpu' (.../rocmX.Y for AMD)"
+        )
+
+
+def _for_cuda(recipe: Recipe, names: Iterable[str]) -> str:
+    """Return the end of a message on packages that only CUDA needs; empty if the recipe takes them."""
+    found, vendor = list(filter(_NEEDS_CUDA.fullmatch, names)), recipe.gpu.vendor
+    if vendor == "nvidia" or not found:
+        return ""
+    named = ", ".join(found)
+    return f"for CUDA ({named} ...), but the recipe has gpu: {{vendor: {vendor}}}"

@@ -40,28 +40,6 @@ from .urls import recipe_urls
 WHEELS_FOLDER = "wheels"
 #: The value of exclude_newer for the start of the month in which is locked.
 MONTH = "month"
-#: Name of the input in the lock's record -> name in messages, of inputs that each lock has.
-_TITLES = {
-    "conda": "conda specs",
-    "pip": "pip requirements",
-    "channels": "channels",
-    "pip-options": "pip options",
-    "virtual-packages": "virtual packages",
-    "exclude-newer": "exclude_newer",
-    "base-packages": "base_packages",
-}
-#: The same, of inputs that a lock has only where there is something to record.
-_OPTIONAL = {
-    "sources-asked": "source packages",
-    "constraints": "constraints",
-    "limits": "limits of conda packages",
-    "pip-build": "pip.build",
-    "imported": "lock",
-    "groups": "groups",
-    "lock-environment": "lock_environment",
-    "python": "python",
-    "base-glibc": "glibc of the base",
-}
 #: The inputs that the conda packages depend on.
 CONDA_INPUTS = ("conda", "limits", "channels", "virtual-packages", "exclude-newer", "python")
 
@@ -164,7 +142,7 @@ def virtual_packages(recipe: Recipe) -> dict[str, str]:
 def known_glibc(recipe: Recipe) -> str:
     """Return ``__glibc`` of the recipe, or that of a base whose name tells it; empty if unknown."""
     base = _KNOWN_BASE.match(recipe.base)
-    known: dict[str, list[str]] = table(__file__, "glibc.yaml")
+    known: dict[str, list[str]] = table(__file__, "inputs.yaml")["glibc"]
     of_base = (version for version, names in known.items() if base and base[1] in names)
     return recipe.virtual_packages.get("__glibc") or next(of_base, "")
 
@@ -246,7 +224,8 @@ def recorded_inputs(inputs: Inputs) -> dict[str, str]:
         # without a lock these two decide which entries of the file count
         values["groups"] = sorted(recipe.groups)
         values["lock-environment"] = recipe.lock_environment or ""
-    recorded = {key: v for key, v in values.items() if v or key not in _OPTIONAL}
+    optional = table(__file__, "inputs.yaml")["optional"]
+    recorded = {key: v for key, v in values.items() if v or key not in optional}
     return {key: _as_text(value) for key, value in recorded.items()}
 
 
@@ -300,11 +279,11 @@ def stale_reasons(inputs: Inputs, lock: Lock) -> list[str]:
 
 def _changed_inputs(inputs: Inputs, lock: Lock) -> Iterator[str]:
     """Yield the changes of a recipe and its environment file since the lock was made."""
-    file = inputs.recipe.imported_lock
+    file, names = inputs.recipe.imported_lock, table(__file__, "inputs.yaml")
     now = recorded_inputs(inputs.on_base(glibc_of(lock)))
     imported = file.name if file else "the lock of another tool"
-    for key, title in {**_TITLES, **_OPTIONAL, "imported": imported}.items():
-        absent = "[]" if key in _OPTIONAL else ""
+    for key, title in {**names["titles"], **names["optional"], "imported": imported}.items():
+        absent = "[]" if key in names["optional"] else ""
         old, new = lock.record.inputs.get(key, absent), now.get(key, absent)
         if old != new:
             yield f"{title} changed{'' if key == 'imported' else _difference(old, new)}"

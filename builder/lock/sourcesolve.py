@@ -50,7 +50,7 @@ from .sourcespec import SpecContext, read_named
 from .spec import SourceSpec
 from .urls import filename_of
 from .uv import NoWheels
-from .wheels import PUBLISHED_AGAIN
+from .wheels import PUBLISHED_AGAIN, glibc_minor
 
 log = logging.getLogger(__name__)
 
@@ -339,9 +339,14 @@ class SourceSolver:
         self._put(wheel, version)
 
     def _newer_wheel(self, name: str, version: Version) -> str:
-        """Return the hint for a version with wheels for older Pythons only; empty otherwise."""
-        python = self._python
+        """Return the hint for a version with wheels for a newer glibc or older Pythons only, or nothing."""
+        python, recipe = self._python, self.request.recipe
         found = find_wheels(name, self.request, python, self.indexes)
+        newest = recipe.model_copy(update={"virtual_packages": {"__glibc": "2.99"}})
+        others = find_wheels(name, replace(self.request, recipe=newest), python, self.indexes)
+        if version in others - found:
+            own = f"the target's 2.{glibc_minor(recipe)}"
+            return f"{name} {version} has a wheel for a newer glibc than {own}: name a newer base"
         newer = [v for v in found if v > version and not v.is_prerelease]
         if version in found or not newer:
             return ""

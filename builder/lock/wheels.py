@@ -55,11 +55,8 @@ class WheelChooser:
         return LockedPackage(package["name"], version, "pip", self._recipe.platform, url, sha256)
 
     def _best(self, package: WheelFile) -> WheelFile:
-        wheels: list[WheelFile] = list(package.get("wheels") or ())
-        if package.get("archive") is not None:
-            wheels.append(package["archive"])
-        wheels = self._with_named_hash(package["name"], wheels)
-        best = best_wheel(wheels, self._tags)
+        wheels = [*(package.get("wheels") or ()), *filter(None, [package.get("archive")])]
+        best = best_wheel(self._with_named_hash(package["name"], wheels), self._tags)
         if best is None:
             name = f"{package['name']} {package.get('version', '')}"
             raise SolveError(

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.core.datafiles import script
+from builder.core.datafiles import script, table
 from builder.core.errors import ImageError
 from builder.core.model import Layer
 from builder.core.progress import working
@@ -228,15 +228,9 @@ def mmdebstrap_mode(reference: str) -> str:
 
 def _known_hint(log: str) -> str:
     """Return the hint for a failure of mmdebstrap that is known; else empty."""
-    if re.search(r"range .* not allowed|/etc/sub[ug]id|invalid idmap", log):
-        return f"{ranges_hint()}; {_OTHER_BASES}"
-    if re.search(r"new[ug]idmap", log):
-        return f"as root: chmod u+s $(command -v newuidmap newgidmap); {_OTHER_BASES}"
-    if "unshare" in log and "failed" in log:
-        problem = "this host does not let users make namespaces"
-        return f"{problem}: make the base as root once, {_OTHER_BASES}"
-    if re.search(r"Could not (resolve|connect)|Temporary failure|Failed to fetch", log):
-        return f"the Debian mirror of apt's settings does not answer: correct them, {_OTHER_BASES}"
+    for pattern, hint in table(__file__, "mmdebstrap.yaml").items():
+        if re.search(pattern, log):
+            return f"{hint.replace('{ranges}', ranges_hint())}{_OTHER_BASES}"
     return ""
 
 

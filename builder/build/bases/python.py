@@ -8,6 +8,7 @@ import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, product
 
 from builder.build.fetch.venv import BasePython
 from builder.core.errors import ConfigError, ImageError
@@ -18,7 +19,7 @@ from builder.core.store.records import Record
 from builder.core.workspace import Workspace
 from builder.formats.layers.conflicts import walk
 from builder.formats.oci.config import DEFAULT_PATH, config_environment
-from builder.formats.trees.member import Content, Kind
+from builder.formats.trees.member import Kind
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source
 from builder.lock.config.recipe import Recipe
@@ -92,12 +93,8 @@ def find_python(base: BaseImage, store: Store) -> BasePython | None:
     """
     path = config_environment(base.config).get("PATH", DEFAULT_PATH).split(":")
     files = _read_files(base_sources(base, store))
-    for folder in dict.fromkeys((*path, *_FOLDERS)):
-        for name in ("python3", "python"):
-            found = _python_at(folder, name, files)
-            if found is not None:
-                return found
-    return None
+    places = product(dict.fromkeys((*path, *_FOLDERS)), ("python3", "python"))
+    return next(filter(None, (_python_at(*place, files) for place in places)), None)
 
 
 def base_glibc(locked: LockedBase, recipe: Recipe, work: Workspace) -> str:
@@ -121,21 +118,18 @@ def base_glibc(locked: LockedBase, recipe: Recipe, work: Workspace) -> str:
     if found:
         work.reporter.note(f"{recipe.name}: glibc {found} of the base")
     else:
-        problem = f"{place_of(recipe.source, 'base')}: the base {recipe.base} has no glibc"
-        work.reporter.warn(
-            f"{problem}: compiled packages do not run in it; name a base that has it"
-        )
+        problem = f"{place_of(recipe.source, 'base')}: {recipe.base} has no glibc"
+        work.reporter.warn(f"{problem}: compiled packages do not run there; name another base")
     return found
 
 
 def find_glibc(base: BaseImage, work: Workspace) -> str:
     """Return the version of a base's glibc; empty if it has none. Raises as :func:`base_glibc`."""
-    for source in downloading_sources(base, work):
-        for member, content in source():
-            is_file = member.kind is Kind.FILE and member.size <= _MAX_SIZE
-            data = content if is_file and _LIBC.fullmatch(member.path) else ()
-            if version := _GLIBC.search(b"".join(map(bytes, data))):
-                return version[1].decode()
+    for member, content in chain.from_iterable(s() for s in downloading_sources(base, work)):
+        is_file = member.kind is Kind.FILE and member.size <= _MAX_SIZE
+        data = content if is_file and _LIBC.fullmatch(member.path) else ()
+        if version := _GLIBC.search(b"".join(map(bytes, data))):
+            return version[1].decode()
     return ""
 
 
@@ -163,12 +157,8 @@ def _read_files(sources: Sequence[Source]) -> _PythonFiles:
         if member.kind is Kind.SYMLINK:
             files.links[member.path] = member.target
         elif member.kind is Kind.FILE and member.size <= _MAX_SIZE and _READ.fullmatch(member.path):
-            files.texts[member.path] = _text(content)
+            files.texts[member.path] = b"".join(map(bytes, content)).decode(errors="replace")
     return files
-
-
-def _text(content: Content) -> str:
-    return b"".join(bytes(part) for part in content).decode(errors="replace")
 
 
 def _python_at(folder: str, name: str, files: _PythonFiles) -> BasePython | None:
