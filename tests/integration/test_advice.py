@@ -19,7 +19,16 @@ NAMED = re.findall(r"pip's ([\w-]+(?:\[[\w,-]+\])?)", "\n".join(framework._BUILD
 @pytest.mark.parametrize("named", NAMED)
 def test_named(named: str) -> None:
     """The newest Python that most packages support has a wheel of it, and no extra is unknown."""
-    command = [uv.find_uv_bin(), "pip", "compile", "-", "--no-config", "--no-header", "--only-binary", ":all:"]
+    command = [
+        uv.find_uv_bin(),
+        "pip",
+        "compile",
+        "-",
+        "--no-config",
+        "--no-header",
+        "--only-binary",
+        ":all:",
+    ]
     command += ["--python-version", "3.13", "--python-platform", "x86_64-manylinux_2_28"]
     command += ["--default-index", pip_configuration().index_url or PYPI]
     done = subprocess.run(command, input=named, capture_output=True, text=True, timeout=300)

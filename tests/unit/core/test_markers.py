@@ -13,6 +13,11 @@ def test_complete() -> None:
     assert marker_environment("linux-64", "3.11.2").keys() == default_environment().keys()
 
 
+def test_free_threaded() -> None:
+    """Markers know nothing of the GIL."""
+    assert marker_environment("linux-64", "3.13.1t") == marker_environment("linux-64", "3.13.1")
+
+
 VERSIONS = {"python": "3.11.2", "setuptools": "80.9.0", "torch": "2.9.0+cu126", "odd": "2024a_1"}
 
 

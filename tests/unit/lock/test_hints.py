@@ -144,6 +144,12 @@ def test_line(tmp_path: Path) -> None:
         ("numpy has no usable wheels", "no index has a source distribution for this Python either"),
         ("you require a<1 and a>1, which are incompatible", "relax a requirement of the pip section"),
         (
+            "Wheels are available for `one` (v2.0) on the following platforms: `manylinux_2_39_x86_64`, "
+            "`manylinux_2_41_x86_64`, `manylinux_2_17_aarch64`, `macosx_11_0_arm64`",
+            "one 2.0 has wheels for glibc 2.39 and newer, and the target has 2.36: name a newer base; or, if "
+            "the base has it, add to",
+        ),
+        (
             "six>=2",
             "conda provides six 1.16, and pip must not install it a second time: remove",
         ),
@@ -151,6 +157,14 @@ def test_line(tmp_path: Path) -> None:
 )
 def test_pip(tmp_path: Path, text: str, hint: str) -> None:
     assert hint in pip_hint(text, {"six": "1.16"}, Indexes(), request(tmp_path, "six").recipe)
+
+
+def test_other_platforms(tmp_path: Path) -> None:
+    """glibc is no reason where a wheel is for an older one, or for other systems only."""
+    recipe = request(tmp_path, "six").recipe
+    for platforms in ("`manylinux_2_17_x86_64`, `manylinux_2_39_x86_64`", "`manylinux_2_39_aarch64`"):
+        text = f"hint: Wheels are available for `one` (v2.0) on the following platforms: {platforms}"
+        assert "glibc" not in pip_hint(text, {}, Indexes(), recipe)
 
 
 CU = "https://download.pytorch.org/whl/cu117"

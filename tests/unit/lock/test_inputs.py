@@ -16,6 +16,7 @@ from builder.lock.inputs import (
     Inputs,
     content_hash,
     cutoff,
+    glibc_of,
     recorded_inputs,
     require_sha256,
     stale_reasons,
@@ -201,6 +202,24 @@ def test_glibc_of_the_base(tmp_path, base, glibc):
     assert virtual_packages(recipe(tmp_path, base=base))["__glibc"] == glibc
     told = recipe(tmp_path, base=base, virtual_packages={"__glibc": "2.17"})
     assert virtual_packages(told)["__glibc"] == "2.17"
+
+
+def test_glibc_of_a_lock(tmp_path):
+    """A base that was read when it was locked is not read again; the recipe's own value wins."""
+    (tmp_path / "environment.yml").write_text(ENVIRONMENT)
+    inputs = Inputs.read(recipe(tmp_path, base="oci:base"))
+    found = inputs.on_base("2.41")
+    assert virtual_packages(found.recipe)["__glibc"] == "2.41"
+    lock = Lock((), ("linux-64",), record=LockRecord(recorded_inputs(found)))
+    assert glibc_of(lock) == "2.41" and stale_reasons(inputs, lock) == []
+    before = replace(lock, record=LockRecord(recorded_inputs(inputs)))
+    assert glibc_of(before) == "" and stale_reasons(inputs, before) == [], "a lock of an earlier builder"
+    told = Inputs.read(recipe(tmp_path, base="oci:base", virtual_packages={"__glibc": "2.17"}))
+    assert told.on_base("2.41") is told
+    assert stale_reasons(told, lock) == [
+        "virtual packages changed: now with __glibc 2.17, without __glibc 2.41",
+        "glibc of the base changed",
+    ]
 
 
 def test_cutoff():

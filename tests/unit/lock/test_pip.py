@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +18,14 @@ from builder.core.model import LockedPackage, LockedSource
 from builder.core.settings import Settings
 from builder.core.store.files import sha256_file
 from builder.lock.config.recipe import Recipe
-from builder.lock.indexes import Indexes, check_kind
+from builder.lock.indexes import Indexes, check_kind, warn_of_kind
 from builder.lock.inputs import Inputs
 from builder.lock.pip import solve_pip
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.spec import Environment, SourceSpec, Spec
 from tests.support.fileserver import Server
 from tests.support.gitserver import Repo
+from tests.support.reporters import Warnings
 from tests.support.wheels import make_wheel
 
 PYTHON = LockedPackage("python", "3.11.2", "conda", "linux-64", "https://h/python-3.11.2-0.conda", "0" * 64)
@@ -198,6 +200,30 @@ def test_configuration_of_uv(tmp_path: Path, evil: str, monkeypatch: pytest.Monk
     assert package.url == "builder://find-links/absent-1.0-py3-none-any.whl"
 
 
+@pytest.mark.parametrize(
+    ("build", "disabled", "wheel"),
+    [
+        ("0_cp313", 0, "ext-3.0-cp313-cp313"),
+        ("0_cp313t", 0, "ext-2.0-cp313-cp313t"),
+        ("0_cp313", 1, "ext-3.0-cp313-cp313"),
+    ],
+    ids=["with the GIL", "free-threaded", "builder's own is free-threaded"],
+)
+def test_free_threaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, build: str, disabled: int, wheel: str
+) -> None:
+    """uv takes the newest version with a wheel for the ABI of the target's Python, not of builder's."""
+    for version, abi in (("1.0", "cp313t"), ("2.0", "cp313t"), ("2.0", "cp313"), ("3.0", "cp313")):
+        tag = f"cp313-{abi}-manylinux_2_28_x86_64"
+        make_wheel(tmp_path / "links", "ext", version, tag=tag, purelib=False)
+    data = {"channels": ["c"], "dependencies": ["python", {"pip": ["ext", "--find-links links"]}]}
+    (tmp_path / "environment.yml").write_text(yaml.safe_dump(data))
+    monkeypatch.setitem(sysconfig.get_config_vars(), "Py_GIL_DISABLED", disabled)
+    python = replace(PYTHON, version="3.13.1", url=f"https://h/linux-64/python-3.13.1-{build}.conda")
+    [package] = solve_pip(request(tmp_path, "environment.yml"), [python])
+    assert package.filename == f"{wheel}-manylinux_2_28_x86_64.whl"
+
+
 def for_gpu(made: SolveRequest, vendor: str) -> SolveRequest:
     """The request of a recipe for these GPUs that does without indexes that do not answer."""
     values = {**made.recipe.model_dump(), "gpu": {"vendor": vendor}, "pip": {"fallback": "pip"}}
@@ -253,6 +279,23 @@ def test_other_kind_named(tmp_path: Path) -> None:
     assert "(nvidia-cublas ...)" in caught.value.message
     for line in ("MIRRORS='https://h.example=URL", "PIP_FIND_LINKS=FOLDER", "{vendor: nvidia}"):
         assert line in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("vendor", "names", "warning"),
+    [
+        ("none", ["torch", "nvidia-cublas-cu12"], "vendor: none}: write gpu: {vendor: nvidia} into"),
+        ("amd", ["cuda-toolkit"], "for CUDA (cuda-toolkit ...), but the recipe has gpu: {vendor: amd}"),
+        ("nvidia", ["torch", "nvidia-cublas-cu12"], ""),
+        ("none", ["torch", "nvidia-ml-py"], ""),
+    ],
+)
+def test_kind_is_named(tmp_path: Path, vendor: str, names: list[str], warning: str) -> None:
+    """Every lock of a recipe for other GPUs is looked at, whichever indexes answered."""
+    (tmp_path / "environment.yml").write_text("channels: [c]\ndependencies: [python]\n")
+    made, reporter = for_gpu(request(tmp_path, "environment.yml"), vendor), Warnings()
+    warn_of_kind(made.recipe, [replace(PYTHON, name=name) for name in names], reporter)
+    assert bool(reporter.messages) == bool(warning) and warning in "".join(reporter.messages)
 
 
 class Built:

@@ -23,6 +23,7 @@ from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.sourcesolve import SourceSolver
 from builder.lock.spec import Environment, SourceSpec, Spec
 from builder.lock.uv import NoWheels
+from builder.lock.wheels import glibc_minor
 
 PYTHON = LockedPackage("python", "3.11.2", "conda", "linux-64", "https://h/python-3.11.2-0.conda", "0" * 64)
 Solved = list[dict[str, Any]]
@@ -287,6 +288,23 @@ def test_old_version(tmp_path: Path, index: dict[str, list[str]], monkeypatch: p
         made.solve(solve, locked)
     assert (
         caught.value.hint == "numpy 1.21.0 has no wheel for Python 3.11.2: write numpy>=1.23.2; read the log"
+    )
+
+
+def test_newer_glibc(tmp_path: Path, index: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the build of a version fails that has a wheel for a newer glibc, the hint names glibc."""
+
+    def wheels(_: str, request: SolveRequest, *__: object) -> set[Version]:
+        return {Version("1.0")} if glibc_minor(request.recipe) > 36 else set()
+
+    monkeypatch.setattr(sourcesolve, "find_wheels", wheels)
+    index["rusty"] = ["1.0"]
+    made = solver(tmp_path)
+    made.builder = Failing(tmp_path)
+    with pytest.raises(WheelError) as caught:
+        made.solve(first_stubs("rusty", "1.0"), locked)
+    assert caught.value.hint.startswith(
+        "rusty 1.0 has a wheel for a newer glibc than the target's 2.36: name"
     )
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from builder.build.bases import python as module
-from builder.build.bases.python import base_python, find_python
+from builder.build.bases.python import base_glibc, base_python, find_glibc, find_python
 from builder.build.fetch.venv import BasePython
 from builder.core.errors import ConfigError, ImageError
-from builder.core.model import LockedBase
+from builder.core.model import Layer, LockedBase
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from tests.support.image_kit import base, layer, member, recipe, settings
+from tests.support.reporters import Warnings
 
 DPKG = b"""Package: python3
 Version: 3.11.2-1+b1
@@ -57,6 +59,16 @@ CONDA = files(
     "opt/conda/conda-meta/python-3.10.14-h_0.json",
 )
 
+FREE = files(
+    "usr/local/bin/python3 -> python3.13",
+    "usr/local/bin/python3.13",
+    "usr/local/bin/python3.13t",
+    "usr/local/lib/python3.13t/os.py",
+    **{"usr/local/include/python3.13t/patchlevel.h": b'#define PY_VERSION "3.13.5"\n'},
+)
+
+NAMED = files("usr/bin/python3 -> python3.14t", "usr/bin/python3.14t")
+LOCAL = "usr/local/bin/python3.13"
 REMOVED = files("usr/local/bin/.wh.python3.12")
 
 
@@ -85,18 +97,83 @@ SITE = "/opt/venv/lib/python3.11/site-packages"
         ([DEBIAN, venv("true")], "/opt/venv/bin", BasePython("/usr/bin/python3.11", "3.11.2", True, SITE)),
         ([DEBIAN, venv("false")], "/opt/venv/bin", BasePython("/usr/bin/python3.11", "3.11.2", False, SITE)),
         ([OWN, REMOVED, DEBIAN], "", BasePython("/usr/bin/python3.11", "3.11.2", True)),
+        ([FREE], "", BasePython("/usr/local/bin/python3.13t", "3.13.5", True)),
+        ([NAMED], "", BasePython("/usr/bin/python3.14t", "3.14", True)),
+        ([FREE, files("usr/local/lib/python3.13/os.py")], "", BasePython(f"/{LOCAL}", "3.13", True)),
         ([files("usr/bin/python3 -> python3", "usr/bin/python2.7")], "", None),
         ([files("usr/bin/python3 -> python3.11", "usr/bin/python3.11/lost")], "", None),
     ],
     ids=[
         "Debian", "linked folder", "no patch level", "PATH", "other PATH", "conda", "open environment",
-        "environment", "removed", "loop", "folder",
+        "environment", "removed", "free-threaded", "by its name", "both", "loop", "folder",
     ],
 )  # fmt: skip
 def test_found(tmp_path: Path, layers: list[Any], path: str, expected: BasePython | None) -> None:
     store = Store(tmp_path / "cache")
     made = base(*(layer(store, *members) for members in layers), env=[f"PATH={path}"] if path else [])
     assert find_python(made, store) == expected
+
+
+def library(version: str) -> bytes:
+    """What glibc's library holds of its version."""
+    text = f"GNU C Library (Debian GLIBC {version}-12) stable release version {version}.\nCopyright"
+    return b"\x7fELF\0" + text.encode() + b"\0"
+
+
+MODERN = files(**{"usr/lib/x86_64-linux-gnu/libc.so.6": library("2.41")})
+ROCKY = files(**{"usr/lib64/libc.so.6": library("2.34")})
+OLD = files(
+    "lib/x86_64-linux-gnu/libc.so.6 -> libc-2.31.so",
+    **{"lib/x86_64-linux-gnu/libc-2.31.so": library("2.31")},
+)
+ALPINE = files("lib/ld-musl-x86_64.so.1", **{"lib/libc.so.6": b"musl"})
+SYSROOT = files(**{"opt/conda/x86_64-conda-linux-gnu/sysroot/lib64/libc.so.6": library("2.17")})
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        ([MODERN], "2.41"),
+        ([ROCKY], "2.34"),
+        ([OLD], "2.31"),
+        ([files("etc/x"), ROCKY, MODERN], "2.34"),
+        ([ALPINE], ""),
+        ([ALPINE, files(**{"usr/glibc-compat/lib/libc.so.6": library("2.35")})], "2.35"),
+        ([SYSROOT, MODERN], "2.41"),
+        ([], ""),
+    ],
+    ids=["Debian 13", "Rocky 9", "link", "lowest layer", "musl", "added to musl", "compiler", "empty"],
+)
+def test_glibc(tmp_path: Path, layers: list[Any], expected: str) -> None:
+    store = Store(tmp_path / "cache")
+    made = base(*(layer(store, *members) for members in layers))
+    assert find_glibc(made, Workspace(settings(tmp_path), store)) == expected
+
+
+def test_glibc_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a base in a registry the layers up to that of the library are downloaded, once for all locks."""
+    store, fetched = Store(tmp_path / "cache"), list[int]()
+    here = [layer(store, *members) for members in (files("etc/x"), MODERN, ROCKY)]
+
+    def fetch(wanted: Layer, *_: object) -> Layer:
+        fetched.append([one.diff_id for one in here].index(wanted.diff_id))
+        return here[fetched[-1]]
+
+    monkeypatch.setattr("builder.build.bases.sif.fetch_layer", fetch)
+    remote = base(*(replace(one, path=None) for one in here))
+    monkeypatch.setattr(module, "open_recipe_base", lambda *_, **__: remote)
+    for _ in range(2):
+        work = Workspace(settings(tmp_path), store)
+        assert base_glibc(LockedBase("docker://h/x", "sha256:1"), recipe(), work) == "2.41"
+    assert fetched == [0, 1]
+
+
+def test_no_glibc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, reporter = Store(tmp_path / "cache"), Warnings()
+    monkeypatch.setattr(module, "open_recipe_base", lambda *_, **__: base(layer(store, *ALPINE)))
+    work = Workspace(settings(tmp_path), store, reporter)
+    assert base_glibc(LockedBase("docker://h/alpine", "sha256:1"), recipe(), work) == ""
+    assert any("has no glibc: compiled packages do not run there" in text for text in reporter.messages)
 
 
 def test_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from builder.build.bases.image import BaseImage
-from builder.build.bytecode import runtime as runtime_module
 from builder.build.bytecode.inputs import BytecodeRequest
 from builder.build.bytecode.runtime import make_runtime
 from builder.build.fetch.venv import BasePython, locked_base_python

@@ -13,6 +13,7 @@ from builder.core.errors import FetchError
 from builder.core.model import Fetched, Lock
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.formats.layers.conda_layout import python_of
 from builder.formats.layers.entry import LinkContext
 from builder.lock.file import write_lock
 from tests.support.conda_reader import read
@@ -69,6 +70,18 @@ def test_layout(tmp_path: Path) -> None:
         "executable = /usr/bin/python3.12",
     ]
     assert found["opt/env/lib/python3.12/site-packages/builder-base.pth"][1].decode() == f"{SITE}\n"
+
+
+def test_free_threaded(tmp_path: Path) -> None:
+    """The modules of a free-threaded Python are in a folder of their own."""
+    python = replace(VENV, interpreter="/usr/bin/python3.13t", version="3.13.1")
+    locked = locked_base_python(python, "linux-64", tmp_path)
+    [path] = tmp_path.glob("*/*.conda")
+    fetched = Fetched(locked, path, 1)
+    assert python_of(fetched) == ("3.13", "lib/python3.13t/site-packages")
+    found = read(fetched, tmp_path, LinkContext("/opt/env", *python_of(fetched)))
+    assert found["opt/env/bin/python3.13"][0].target == "/usr/bin/python3.13t"
+    assert "opt/env/lib/python3.13t/site-packages/builder-base.pth" in found
 
 
 @pytest.mark.parametrize(

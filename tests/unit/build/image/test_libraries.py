@@ -119,6 +119,36 @@ def test_reached(tmp_path: Path) -> None:
     assert Searched(tmp_path, {"p": files}).names() == ["libX.so.1"]
 
 
+ABIS = ("abi3", "abi3t", "cpython-313t")
+
+
+@pytest.mark.parametrize(
+    "suffix", ["", *(f".{abi}" for abi in ABIS), *(f".{abi}-x86_64-linux-gnu" for abi in ABIS)]
+)
+def test_extension_modules(tmp_path: Path, suffix: str) -> None:
+    """Python imports all of these; of two files, none is the package's only library."""
+    files = {f"p/_one{suffix}.so": ["libA.so.1"], f"p/_two{suffix}.so": ["libA.so.1"]}
+    assert Searched(tmp_path, {"p": files}).names() == ["libA.so.1"]
+
+
+@pytest.mark.parametrize(
+    ("below", "more", "names"),
+    [
+        ((), {}, ["libmpi.so.12", "libmpi.so.40"]),
+        (("usr/lib/libmpi.so.12",), {}, []),
+        ((), {"site": {"mpi": {"modules": ["m"]}}}, []),
+    ],
+    ids=["none", "one", "the host's"],
+)
+def test_alternatives(
+    tmp_path: Path, below: Sequence[str], more: Mapping[str, Any], names: list[str]
+) -> None:
+    """mpi4py has a module for each MPI, and imports one that works; without any it does not work."""
+    end = "cpython-313-x86_64-linux-gnu.so"
+    files = {f"mpi4py/MPI.mpich.{end}": ["libmpi.so.12"], f"mpi4py/MPI.openmpi.{end}": ["libmpi.so.40"]}
+    assert Searched(tmp_path, {"mpi4py": files}, below, more).names() == names
+
+
 def test_optional(tmp_path: Path) -> None:
     """Plugins, variants, and modules of which one works."""
     files = {
