@@ -37,7 +37,10 @@ def base(registry: parts.Registry, tmp_path_factory: pytest.TempPathFactory) -> 
     """
     folder = tmp_path_factory.mktemp("base")
     store = Store(folder / "store")
-    system = layer(store, member("etc/os-release", b"ID=debian\nVERSION_ID=12\n"))
+    release = member("etc/os-release", b"ID=debian\nVERSION_ID=12\n")
+    system = layer(
+        store, release, member("usr/lib64/libc.so.6", b"GNU C Library stable release version 2.36.")
+    )
     listed = layer(
         store, member("var/lib/dpkg/status", b"Package: libc6\nVersion: 2.36-9\nArchitecture: amd64\n")
     )
@@ -121,3 +124,16 @@ def test_smoke_test_downloads_the_base(machine: Machine, registry: parts.Registr
     assert not any(line.startswith(("PUT", "POST")) for line in log.lines()), (
         "nothing is sent before the test"
     )
+
+
+def test_lock_reads_glibc(machine: Machine, registry: parts.Registry, base: Image) -> None:
+    """A lock downloads the lowest layer alone, which has glibc; the next one downloads nothing."""
+    log = RequestLog(registry, registry.log_size())
+    edit(machine.project.recipe, virtual_packages={})
+    for _ in range(2):
+        machine.run("lock", "tiny")
+    assert len(downloads(log, base)) == 1 and downloads(log, base)[0].endswith(
+        base.layers[0].descriptor.digest
+    )
+    assert "builder.base-glibc: '2.36'" in machine.project.lock.read_text()
+    machine.run("lock", "--check")
