@@ -43,7 +43,6 @@ from builder.lock.basepython import check_base_python
 from builder.lock.config.recipe import Recipe, load_recipe, recipe_files
 from builder.lock.file import earlier_lock, read_lock
 from builder.lock.groups import chosen_groups
-from builder.lock.indexes import warn_of_kind
 from builder.lock.inputs import Inputs, stale_reasons
 
 from .pulled import forget_pull, recorded_pull
@@ -226,6 +225,8 @@ class Project:
             return self._lock(inputs, path)
         lock = read_lock(path)
         if recipe.uses_lock_unchanged:
+            from builder.lock.indexes import warn_of_kind  # seldom needed
+
             warn_of_kind(recipe, lock.packages, self.work.reporter)
         reasons, command = stale_reasons(inputs, lock), "lock"
         if not reasons and self.changed_code == "refuse":
