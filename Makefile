@@ -32,7 +32,7 @@ APT_BENCH := $(APT_TEST) debian-archive-keyring
 SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/bundle scripts/setup $(wildcard findings/*.sh)
 # Texts of builder: some have no first line, and all may have @NAME@ where builder writes a value. They are part
 # of images, where a comment for shellcheck would change the digest.
-SHELL_PARTS := $(wildcard builder/*/*/*.sh)
+SHELL_PARTS := $(wildcard builder/*/*.sh builder/*/*/*.sh)
 
 .PHONY: help setup apt-image apt-test parts image test test-unit test-user test-all soak lint format bench \
 	requirements schemas audit clean

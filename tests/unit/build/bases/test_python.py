@@ -10,13 +10,16 @@ import pytest
 
 from builder.build.bases import python as module
 from builder.build.bases.python import base_glibc, base_python, find_glibc, find_python
+from builder.build.bases.resolve import resolve_recipe_base
 from builder.build.fetch.venv import BasePython
 from builder.core.errors import ConfigError, ImageError
 from builder.core.model import Layer, LockedBase
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from tests.support.base_files import write_base
 from tests.support.image_kit import base, layer, member, recipe, settings
 from tests.support.reporters import Warnings
+from tests.support.sif_place import Place
 
 DPKG = b"""Package: python3
 Version: 3.11.2-1+b1
@@ -148,6 +151,17 @@ def test_glibc(tmp_path: Path, layers: list[Any], expected: str) -> None:
     store = Store(tmp_path / "cache")
     made = base(*(layer(store, *members) for members in layers))
     assert find_glibc(made, Workspace(settings(tmp_path), store)) == expected
+
+
+@pytest.mark.parametrize("kind", ["sif", "docker save"])
+def test_glibc_of_files(tmp_path: Path, kind: str) -> None:
+    place = Place(tmp_path)
+    made = place.image(layer(place.store, *MODERN))
+    reference = "sif:a.sif" if kind == "sif" else write_base(kind, made, tmp_path)
+    if kind == "sif":
+        place.sif(made)
+    work, more = Workspace(place.settings, place.store), recipe(tmp_path, base=reference)
+    assert base_glibc(resolve_recipe_base(more, work), more, work) == "2.41"
 
 
 def test_glibc_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
