@@ -25,7 +25,7 @@ from .spec import Environment, Spec
 
 #: Characters of a line with a comment. conda-lock's pattern of selectors needs quadratic time.
 MAX_LINE = 2000
-_SELECTOR = re.compile(r"(.+?)\s*(#.*)\[([^\[\]]+)\](?(2)[^\(\)]*)$")
+_SELECTOR = re.compile(r"(.+?)\s+(#.*)\[([^\[\]]+)\](?(2)[^\(\)]*)$")
 _SELECTORS = {
     "linux-64": {"linux64", "unix", "linux"},
     "linux-aarch64": {"aarch64", "unix", "linux"},

@@ -12,6 +12,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from builder.core.datafiles import table
 from builder.core.errors import ConfigError
 from builder.core.redact import redact
 from builder.formats.trees.inside import check_inside
@@ -26,42 +27,13 @@ MAX_FILES = 100
 #: Levels of requirements files that name each other.
 MAX_NESTED = 10
 
-_OPTIONS = {
-    "-i": "index",
-    "--index-url": "index",
-    "--extra-index-url": "extra",
-    "-f": "links",
-    "--find-links": "links",
-    "-r": "file",
-    "--requirement": "file",
-    "-c": "constraints",
-    "--constraint": "constraints",
-    "-e": "editable",
-    "--editable": "editable",
-    "--no-binary": "no-binary",
-    "--only-binary": "only-binary",
-}
-#: Options without a value that change nothing: builder prefers wheels, and verifies their hashes.
-_IGNORED = ("--prefer-binary", "--require-hashes")
-#: The same in a lock, whose requirements have one version each.
-_IGNORED_IN_LOCKS = (
-    *("--no-deps", "--pre", "--only-binary", "--no-binary", "-c", "--constraint", "--no-index"),
-    *("--trusted-host", "--use-feature", "--no-build-isolation"),
-)
+#: The options of pip, see the file.
+_RULES = "pipoptions.yaml"
 _EDITABLE = re.compile(r"(-e|--editable)([\s=]+|(?<=-e)(?=\S)|$)")
 _GLUED = re.compile(r"(-[a-z])([^\s=-].*)")
 #: Options of one requirement: ``NAME==1.0 --hash=sha256:... --hash=sha256:...``.
 _HASH = re.compile(r"\s--hash(?:=|\s+)(\S+)")
 _ANY_HASH = re.compile(r"(sha256|sha384|sha512):([0-9a-f]{64,128})")
-_OPTION_HINTS = {
-    "--no-deps": "remove --no-deps: builder always locks the dependencies of packages, too",
-    "--pre": "name the version that you want: NAME==2.0rc1",
-    "--no-index": "set PIP_NO_INDEX=1 when you lock",
-    "--trusted-host": "remove the line; a certificate is named by SSL_CERT_FILE",
-    "--config-settings": (
-        "write settings of a build into the recipe: pip: {build: {NAME: {env: {...}}}}"
-    ),
-}
 
 
 @dataclass
@@ -103,7 +75,7 @@ class PipSection:
         """
         text = plain_value(text, where)
         folder, root = (Path(os.path.normpath(p.absolute())) for p in (self.path.parent, self.root))
-        context = SpecContext(where, folder, root, chain, limits)
+        context = SpecContext(where, folder, root, chain, limits, self.is_lock)
         if text.startswith("-"):
             self._read_option(text, context)
         else:
@@ -143,24 +115,27 @@ class PipSection:
             self.specs.append(found)
 
     def _read_option(self, text: str, context: SpecContext) -> None:
-        option = re.split(r"[\s=]", text)[0]
-        if option in _IGNORED or (self.is_lock and option in _IGNORED_IN_LOCKS):
+        ignored = _rule(re.split(r"[\s=]", text)[0]).get("ignored")
+        if ignored == "always" or (self.is_lock and ignored):
             return
         if editable := _EDITABLE.match(text):
             # not split as the other options: extras and a marker may follow
-            self._add(_editable(text, text[editable.end() :].strip("'\" "), context), context)
+            bare = re.sub(r"""^(['"])(.*)\1$""", r"\2", text[editable.end() :].strip())
+            self._add(_editable(text, bare.strip(), context), context)
             return
         name, value = _split_option(text, context)
-        if name in _OPTIONS and value:
+        rule = _rule(name)
+        if "read" in rule and value:
             self._apply_option(name, value, context)
             return
-        hint = f"supported options, each with one value: {', '.join(_OPTIONS)}"
-        if name in _OPTIONS:
+        known = [option for option, one in table(__file__, _RULES).items() if "read" in one]
+        hint = f"supported options, each with one value: {', '.join(known)}"
+        if "read" in rule:
             hint = f"write a value: {name} VALUE"
-        raise context.error(f"{name}: not supported here", _OPTION_HINTS.get(name, hint))
+        raise context.error(f"{name}: not supported here", rule.get("hint", hint))
 
     def _apply_option(self, name: str, value: str, context: SpecContext) -> None:
-        match _OPTIONS[name]:
+        match _rule(name)["read"]:
             case "index":
                 self.index = value
             case "extra":
@@ -179,7 +154,7 @@ class PipSection:
 
     def _read_file(self, option: str, name: str, context: SpecContext) -> None:
         """Read the file that ``-r`` or ``-c`` names."""
-        limits, chain = context.limits or _OPTIONS[option] == "constraints", context.chain
+        limits, chain = context.limits or _rule(option)["read"] == "constraints", context.chain
         what = "a constraints file" if limits else "a requirements file"
         shown = f"{option} {redact(name)}"
         if "://" in name:
@@ -203,6 +178,12 @@ class PipSection:
             self.read(text, f"{path}:{number}", (*chain, path), limits=limits)
 
 
+def _rule(option: str) -> dict[str, str]:
+    """Return what builder does with an option of pip; nothing for an unknown one."""
+    rules: dict[str, dict[str, str]] = table(__file__, _RULES)
+    return rules.get(option, {})
+
+
 def _editable(text: str, location: str, context: SpecContext) -> SourceSpec:
     found = read_location(_plain(location), context) if location else None
     if not isinstance(found, SourceSpec):
@@ -216,7 +197,7 @@ def _requirement(text: str, context: SpecContext) -> Spec | SourceSpec:
     hashes = tuple(_hash(value, context) for value in _HASH.findall(bare))
     bare = _plain(_HASH.sub(" ", bare))
     if option := re.search(r"\s(--[a-z-]+)", bare):
-        hint = _OPTION_HINTS.get(option[1], "remove the option")
+        hint = _rule(option[1]).get("hint", "remove the option")
         raise context.error(f"{option[1]}: not supported here", hint)
     found = _without_hashes(bare, context)
     if isinstance(found, Spec):
@@ -305,8 +286,8 @@ def _split_option(text: str, context: SpecContext) -> tuple[str, str]:
     except ValueError as e:
         raise context.error(f"{redact(text)!r}: {e}", "check the quotation marks") from None
     if len(words) > 2:
-        hints = [_OPTION_HINTS.get(words[2], "write one option with one value per line")]
-        if _OPTIONS.get(words[0]) in ("file", "constraints") and "://" in words[1]:
+        hints = [_rule(words[2]).get("hint", "write one option with one value per line")]
+        if _rule(words[0]).get("read") in ("file", "constraints") and "://" in words[1]:
             hints.append(_download_hint(words[0], words[1]))
         raise context.error(f"{redact(text)}: {words[2]} is not supported here", "; ".join(hints))
     return words[0], words[1] if len(words) == 2 else ""

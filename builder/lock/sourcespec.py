@@ -56,6 +56,8 @@ class SpecContext:
     from ``folder`` starts at the folder of the last one."""
     limits: bool = False
     """Whether it is in a constraints file."""
+    is_lock: bool = False
+    """Whether it is in a lock, which may name wheels of the project."""
 
     def error(self, problem: str, hint: str) -> ConfigError:
         """Return the error for the requirement, with file and line."""
@@ -174,11 +176,11 @@ class _Written:
                 wider_project(root, path, self.context.where) or _OUTSIDE_HINT,
             )
         relative = path.relative_to(root).as_posix()
-        if path.name.endswith(".whl"):
+        if path.name.endswith(".whl") and not self.context.is_lock:
             folder = os.path.relpath(path.parent, self.context.folder)
             hint = f"write NAME==VERSION, and above it the folder: --find-links {folder}"
             raise self.error("is a wheel on this machine", hint)
-        if path.name.endswith(ARCHIVES) and path.is_file():
+        if path.name.endswith((*ARCHIVES, ".whl")) and path.is_file():
             return self._source("archive", relative, fragment)
         source = self._source("local", relative, fragment)
         self._check_project(path / source.subdirectory)

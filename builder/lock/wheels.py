@@ -36,7 +36,8 @@ class WheelChooser:
         self._settings = request.settings
         self._tags = target_tags(request.recipe, python)
         self._sources = sources
-        self._hashes = {spec.name: spec for spec in request.environment.pip if spec.hashes}
+        named = (*request.environment.constraints, *request.environment.pip)
+        self._hashes = {spec.name: spec for spec in named if spec.hashes}
 
     def locked(self, package: WheelFile) -> LockedPackage:
         """Return the package with its best wheel: the one whose tag the target's Python prefers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import stat
@@ -11,6 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+#: Encodings by the marks at the beginning of a text; UTF-32's begins with that of UTF-16.
+_BOMS = {
+    "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+    "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+}
 #: What a message says of a file, by the error number of :func:`open_ordinary`.
 _PROBLEMS = {errno.ELOOP: " is a symbolic link", errno.ENXIO: " is not an ordinary file"}
 
@@ -88,10 +94,14 @@ class Reader:
             raise self.error(f"{path}{problem}", self.hint) from None
 
     def text(self, path: Path, missing: str = "") -> str:
-        """Return the content of a text file. The arguments are those of :meth:`read`."""
+        """Return the content of a text file. The arguments are those of :meth:`read`.
+
+        It is in UTF-8, or begins with a mark of another form of Unicode, as PowerShell writes it.
+        """
         data = self.read(path, missing)
+        marked = (name for name, boms in _BOMS.items() if data.startswith(boms))
         try:
-            return data.decode("utf-8-sig")
+            return data.decode(next(marked, "utf-8-sig"))
         except UnicodeDecodeError as e:
             line = data.count(b"\n", 0, e.start) + 1
             raise self.error(f"{path}:{line}: not UTF-8 text", self.hint) from None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pip._internal.req import req_file
 
+from builder.core.datafiles import table
 from builder.core.errors import ConfigError
+from builder.lock import pipsection
 from builder.lock.environment import read_environment
-from builder.lock.pipsection import MAX_FILES, MAX_NESTED
+from builder.lock.pipsection import MAX_FILES, MAX_NESTED, PipSection
 from builder.lock.spec import Environment
 
 START = "channels: [c]\ndependencies:\n  - python\n  - pip:\n"
@@ -179,3 +183,57 @@ def test_binary_options(tmp_path: Path) -> None:
     found = read(tmp_path, "--no-binary mpi4py,H5Py", "'--only-binary=:all:'", "--prefer-binary", "rich")
     assert found.no_binary == ("mpi4py", "h5py") and found.only_binary == (":all:",)
     assert read(tmp_path, "--no-binary a", "'--no-binary :none:'").no_binary == ()
+
+
+#: A value of each option of pip that takes one.
+VALUES = {"file": "r.txt", "constraints": "r.txt", "editable": "git+https://h.example/a", "links": "w"}
+
+
+@pytest.mark.parametrize(
+    "option",
+    sorted(
+        {
+            name
+            for make in (*req_file.SUPPORTED_OPTIONS, *req_file.SUPPORTED_OPTIONS_REQ)
+            for name in (*make()._long_opts, *make()._short_opts)
+        }
+        - {"--hash", "--pypi-url"}  # test_hashes; an old name of --index-url
+    ),
+)
+def test_options_of_pip(tmp_path: Path, option: str) -> None:
+    """Each one that pip takes in a file is read, cannot change the result, or is an error with a way out."""
+    (tmp_path / "r.txt").write_text("idna==3\n")
+    rule = table(pipsection.__file__, "pipoptions.yaml")[option]
+    line = f"{option} {VALUES.get(rule.get('read', ''), 'https://h.example/x')}"
+    for is_lock in (False, True):
+        section = PipSection(tmp_path / "requirements.txt", tmp_path, is_lock=is_lock)
+        before = replace(section)
+        if "read" in rule:
+            section.read(line, "here")
+            assert section != PipSection(section.path, section.root, is_lock=is_lock)
+        elif rule.get("ignored") == "always" or (is_lock and "ignored" in rule):
+            section.read(line, "here")
+            assert section == before
+        else:
+            with pytest.raises(ConfigError) as caught:
+                section.read(f"a==1 {line}" if option.startswith("--c") else line, "here")
+            assert caught.value.message.startswith("here: ") and caught.value.hint == rule["hint"]
+
+
+def test_quoted_marker(tmp_path: Path) -> None:
+    """Quotation marks around the whole line are removed, and not the last one of a marker."""
+    for line in ("-e git+https://h.example/a ; os_name == 'nt'", "'-e \"git+https://h.example/a\"'"):
+        (source,) = read(tmp_path, line).sources
+        assert source.url == "https://h.example/a" and source.marker in ("", "os_name == 'nt'")
+
+
+def test_fragment_is_no_selector(tmp_path: Path) -> None:
+    (source,) = read(
+        tmp_path, "git+https://h.example/r.git@v1#egg=name[extra]&subdirectory=py  # [linux]"
+    ).sources
+    assert (source.name, source.extras, source.subdirectory) == ("name", ("extra",), "py")
+
+
+def test_utf_16(tmp_path: Path) -> None:
+    (tmp_path / "r.txt").write_bytes("rich\r\nidna\r\n".encode("utf-16"))
+    assert [spec.name for spec in read(tmp_path, "-r r.txt").pip] == ["rich", "idna"]

@@ -46,6 +46,17 @@ def test_reader(tmp_path: Path) -> None:
         READER.read(path)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_marked_text(tmp_path: Path, encoding: str) -> None:
+    """PowerShell writes UTF-16 with a mark; what ends within a character is no text."""
+    path, data = tmp_path / "a", "\N{BYTE ORDER MARK}a".encode(encoding)
+    path.write_bytes(data)
+    assert READER.text(path) == "a"
+    path.write_bytes(data[:-1])
+    with pytest.raises(ConfigError, match="a:1: not UTF-8 text"):
+        READER.text(path)
+
+
 def test_pipes(tmp_path: Path) -> None:
     """Where the user may name them: ``<(COMMAND)`` and /dev/null."""
     reader = Reader(ConfigError, "", 10, pipes=True)
