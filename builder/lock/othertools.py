@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+
+from builder.core.datafiles import table
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,50 +18,22 @@ class ForeignFormat:
     name: str
     what: str
     """For messages: continues "FILE is"."""
-    file_names: tuple[str, ...]
+    file_names: Sequence[str]
     """Names, and patterns of names, of files that have this format whatever they contain."""
-    content: tuple[str, ...]
+    content: Sequence[str]
     """Lines that other files have, as patterns: one search each, so that no text takes long."""
     has_python: bool = False
     """Whether it locks conda packages, so that it has a Python; other formats lock wheels only."""
 
 
-_PIN = r"^[A-Za-z0-9][\w.-]*\s*(\[[\w,. -]+\])?\s*(===?\s*[^\s;]+|@\s*\S+)"
-#: Only files with a suffix of pip have this format.
-REQUIREMENTS = ForeignFormat("requirements", "a list of pip requirements", (), (_PIN,))
-#: The only format that :func:`builder.lock.file.read_lock` reads: builder's own.
-CONDA_LOCK = ForeignFormat(
-    "conda-lock",
-    "a lock file of conda-lock",
-    ("conda-lock.yml",),
-    (r"^package:", r"^metadata:", r"^version:\s*\d"),
-)
+_TABLES = table(__file__, "othertools.yaml")
 #: A file has the first format with its name, else the first one with its content.
-FORMATS = (
-    ForeignFormat(
-        "explicit", "an explicit list of conda packages (@EXPLICIT)", (), (r"^@EXPLICIT\s*$",), True
-    ),
-    ForeignFormat(
-        "pylock",
-        "a pylock.toml (PEP 751)",
-        ("pylock.toml", "pylock.*.toml"),
-        (r"^created-by", r"^lock-version\s*="),
-    ),
-    ForeignFormat(
-        "uvlock", "a lock file of uv", ("uv.lock",), (r"^\[\[package\]\]", r"^requires-python\s*=")
-    ),
-    ForeignFormat(
-        "pixi", "a lock file of pixi", ("pixi.lock",), (r"^environments:", r"^version:\s*\d"), True
-    ),
-    CONDA_LOCK,
-    REQUIREMENTS,
-)
+FORMATS = tuple(ForeignFormat(**row) for row in _TABLES["formats"])
+#: The only format that :func:`builder.lock.file.read_lock` reads: builder's own. Then the one that
+#: only files with a suffix of pip have.
+CONDA_LOCK, REQUIREMENTS = FORMATS[-2:]
 #: Locks that builder does not read, the tool, and the command that writes one that it reads.
-_EXPORTS = {
-    "poetry.lock": ("poetry", "poetry export -f requirements.txt -o requirements.txt"),
-    "pdm.lock": ("pdm", "pdm export -f pylock -o pylock.toml"),
-    "Pipfile.lock": ("pipenv", "pipenv requirements --hash > requirements.txt"),
-}
+_EXPORTS: dict[str, tuple[str, str]] = _TABLES["exports"]
 _SUFFIXES = (".txt", ".in", ".pip")
 
 
