@@ -19,7 +19,7 @@ from builder.formats.layers import bounds
 from .conda_archive import damage, open_part, read_part
 from .entry import Kind
 from .tar import is_safe
-from .zips import check_size, fault
+from .zips import UNSUPPORTED, check_size, fault
 
 #: Files that are read, and the most bytes of each.
 _WANTED = {
@@ -76,11 +76,12 @@ def read_info(fetched: Fetched) -> PackageInfo:
     with damage(fetched):
         index = _index(package, files)
         if "info/paths.json" not in files:
-            raise fault(package, "no info/paths.json: it was made before 2017")
+            raise fault(package, "no info/paths.json: it was made before 2017", UNSUPPORTED)
         paths = tuple(map(_path, json.loads(files["info/paths.json"])["paths"]))
         noarch, points = _noarch(index, files)
     if len(paths) > bounds.MAX_MEMBERS:
-        raise fault(package, f"{len(paths)} paths; at most {bounds.MAX_MEMBERS} are allowed")
+        what = f"{len(paths)} paths; at most {bounds.MAX_MEMBERS} are allowed"
+        raise fault(package, what, UNSUPPORTED)
     for p in paths:
         if not is_safe(p.path):
             raise fault(package, f"unsafe path {p.path!r}")

@@ -37,6 +37,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from builder.core.errors import LayerError
@@ -100,6 +101,7 @@ def resolve_conflicts(
     indexes: Mapping[str, PackageIndex],
     link_target: LinkTarget,
     prefix: str = "",
+    removed: Mapping[str, Set[str]] = MappingProxyType({}),
 ) -> Resolution:
     """Decide every path that more than one package contains: the package that is linked last wins.
 
@@ -109,6 +111,7 @@ def resolve_conflicts(
         link_target: reads the text of a symlink. It is called only for links that other packages
             have files below.
         prefix: folder of the environment in the image. Links do not lead files out of it.
+        removed: by package key, paths that are left out in any case.
 
     Raises:
         LayerError: one package has a file where another needs a folder, or a link points outside
@@ -117,7 +120,7 @@ def resolve_conflicts(
     root = f"{prefix.strip('/')}/".lstrip("/")
     moved = _moved(packages, _Redirects(packages, indexes, link_target, root), indexes)
     last, contested, compiled = _claims(packages, indexes, moved)
-    leave_out: dict[str, set[str]] = {}
+    leave_out = {key: set(paths) for key, paths in removed.items()}
     conflicts = []
     for path, claims in sorted(contested.items()):
         winner = claims[-1]

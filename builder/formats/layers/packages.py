@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import logging
+import posixpath
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -15,15 +17,25 @@ from builder.core.progress import working
 from builder.core.store.records import Record
 from builder.core.workspace import Workspace
 
+from . import bounds
 from .cache import licences_record, package_key
 from .conflicts import Resolution, resolve_conflicts
+from .content import read_whole
 from .entry import Entry, Inline, LinkContext, PackageIndex
+from .zips import check_size
 
 log = logging.getLogger(__name__)
 
 _TASK = "reading packages"
+#: The list of the files of a distribution.
+_RECORD = re.compile(r"(?P<site>.*)/(?P<name>[^/]+)-[^/-]+\.dist-info/RECORD", re.DOTALL)
 #: Returns the archives of packages, in their order.
 Fetch = Callable[[Sequence[LockedPackage]], Sequence[Fetched]]
+
+
+def _normal(name: str) -> str:
+    """Return the name of a distribution, normalised (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 class Packages:
@@ -128,8 +140,11 @@ class Packages:
             LayerError: packages cannot share an environment, or one is unsafe or damaged.
         """
 
+        removed = dict(self._removed())
+
         def resolved(ordered: Sequence[LockedPackage]) -> Resolution:
-            return resolve_conflicts(ordered, self.indexes, self.link_target, self.context.prefix)
+            prefix = self.context.prefix
+            return resolve_conflicts(ordered, self.indexes, self.link_target, prefix, removed)
 
         resolution = resolved(self.locked)
         pip = [package for package in self.locked if package.manager == "pip"]
@@ -143,6 +158,26 @@ class Packages:
         conda = [package for package in self.locked if package.manager == "conda"]
         requires = {package.key: self.indexes[package.key].requires for package in pip}
         return resolved([*conda, *pip_order(pip, requires, self.context)])
+
+    def _removed(self) -> Iterator[tuple[str, set[str]]]:
+        """Yield by its key each conda package whose distribution is also a wheel's, with its files.
+
+        They are those of its RECORD, which pip removes before it installs another version.
+        """
+        wheels = {_normal(p.name) for p in self.locked if p.manager == "pip"}
+        for package in self.locked if wheels else ():
+            paths = [e.path for e in self.indexes[package.key].entries]
+            found = [_RECORD.fullmatch(path) for path in paths if path.endswith("/RECORD")]
+            sites = {m[0]: m["site"] for m in found if m and _normal(m["name"]) in wheels}
+            if package.manager == "pip" or not sites:
+                continue
+            self._work.reporter.warn(f"a wheel replaces {package.name} {package.version} of conda")
+            files = list[str]()
+            for record in (entry for entry in self.entries(package) if entry.path in sites):
+                check_size(package, record.path, record.size, bounds.MAX_LISTING)
+                rows = read_whole(record).decode("utf-8", "replace").splitlines()
+                files += [f"{sites[record.path]}/{row.partition(',')[0]}" for row in rows]
+            yield package.key, set(map(posixpath.normpath, files))
 
     def entries(
         self, package: LockedPackage, leave_out: frozenset[str] = frozenset()

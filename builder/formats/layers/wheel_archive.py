@@ -28,7 +28,7 @@ from builder.formats.layers import bounds
 
 from .entry import Content, Deflated, Range
 from .tar import is_safe
-from .zips import ZIP_ERRORS, ZipSource, check_method, check_size, fault
+from .zips import UNSUPPORTED, ZIP_ERRORS, ZipSource, check_method, check_size, fault
 
 #: A zip member's local header, before its name.
 _LOCAL_HEADER = struct.Struct("<6xHH4xIIIHH")
@@ -76,9 +76,9 @@ class WheelArchive:
     def __exit__(self, *_: object) -> None:
         self._opened.close()
 
-    def fault(self, what: str) -> LayerError:
+    def fault(self, what: str, *hint: str) -> LayerError:
         """Return the error for a wheel that cannot be installed."""
-        return fault(self._fetched.package, what)
+        return fault(self._fetched.package, what, *hint)
 
     def metadata(self, name: str) -> zipfile.ZipInfo:
         """Return a member of the ``.dist-info`` folder.
@@ -159,7 +159,8 @@ class WheelArchive:
     def _checked_members(self) -> dict[str, zipfile.ZipInfo]:
         every = self._zip.infolist()
         if len(every) > bounds.MAX_MEMBERS:
-            raise self.fault(f"{len(every)} members; at most {bounds.MAX_MEMBERS} are allowed")
+            what = f"{len(every)} members; at most {bounds.MAX_MEMBERS} are allowed"
+            raise self.fault(what, UNSUPPORTED)
         if "" in self._zip.namelist():
             raise self.fault("a member has no name")
         starts = sorted({i.header_offset for i in every})
@@ -167,7 +168,8 @@ class WheelArchive:
         infos = [i for i in every if not i.is_dir()]
         size, most = sum(i.file_size for i in infos), bounds.most_unpacked(self._size)
         if size > most:
-            raise self.fault(f"it unpacks to {size} bytes; at most {most} are allowed for its size")
+            what = f"it unpacks to {size} bytes; at most {most} are allowed for its size"
+            raise self.fault(what, UNSUPPORTED)
         names = [i.filename for i in infos]
         repeated = duplicate(names)
         if repeated is not None:
@@ -185,7 +187,7 @@ class WheelArchive:
             kind = "symlink" if stat.S_ISLNK(mode) else "special file"
             raise self.fault(f"{name!r} is a {kind}, which a wheel must not contain")
         if info.flag_bits & _ENCRYPTED:
-            raise self.fault(f"{name!r} is encrypted")
+            raise self.fault(f"{name!r} is encrypted", UNSUPPORTED)
         if not is_safe(name):
             raise self.fault(f"unsafe member {name[:200]!r}")
         if "\\" in name:
@@ -193,7 +195,7 @@ class WheelArchive:
         try:
             check_method(info)
         except zipfile.BadZipFile as e:
-            raise self.fault(str(e)) from None
+            raise self.fault(str(e), UNSUPPORTED) from None
         if info.compress_type == zipfile.ZIP_STORED and info.compress_size != info.file_size:
             raise self.fault(f"{name!r} has two different sizes")
 
@@ -211,4 +213,4 @@ class WheelArchive:
         raw = self.read(self.metadata("WHEEL"), bounds.MAX_METADATA)
         version = str(BytesHeaderParser().parsebytes(raw).get("Wheel-Version", ""))
         if version.strip().partition(".")[0] != "1":
-            raise self.fault(f"Wheel-Version {version!r} is not supported, only 1.x")
+            raise self.fault(f"Wheel-Version {version!r} is not supported, only 1.x", UNSUPPORTED)

@@ -20,18 +20,20 @@ ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, *_ERRORS)
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
-def fault(package: LockedPackage, what: str) -> LayerError:
+#: Hints for packages that cannot be installed.
+_DAMAGED = "the package is damaged or hostile: fetch it again (builder cache prune), or lock another version"
+UNSUPPORTED = "builder does not install such packages: lock another version or build of it"
+
+
+def fault(package: LockedPackage, what: str, hint: str = _DAMAGED) -> LayerError:
     """Return the error for a package that cannot be installed."""
-    return LayerError(
-        f"{package.filename}: {one_line(what)}",
-        "the package is damaged or hostile: fetch it again (builder cache prune), or lock another version",
-    )
+    return LayerError(f"{package.filename}: {one_line(what)}", hint)
 
 
 def check_size(package: LockedPackage, name: str, size: int, most: int) -> None:
     """Raise LayerError if a file of a package has more bytes than allowed."""
     if size > most:
-        raise fault(package, f"{name} has {size} bytes; at most {most} are allowed")
+        raise fault(package, f"{name} has {size} bytes; at most {most} are allowed", UNSUPPORTED)
 
 
 class ZipSource(io.FileIO):
