@@ -71,10 +71,7 @@ def lock(
     from .markdown import lock_changes
 
     project = context.project
-    if names:
-        recipes = context.chosen_recipes(names)
-    else:
-        recipes = [recipe for recipe in project.recipes() if not recipe.uses_lock_unchanged]
+    recipes = context.chosen_recipes(names) if names else project.recipes()
     if check:
         results = [_checked(context, r) for r in recipes]
         context.output.result(results)
@@ -82,6 +79,8 @@ def lock(
             context_exit(LockError.exit_code)
         return
 
+    if not names:
+        recipes = [recipe for recipe in recipes if not recipe.uses_lock_unchanged]
     sections: list[tuple[str, LockChanges]] = []
 
     def lock_one(recipe: Recipe) -> dict[str, Any]:

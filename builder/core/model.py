@@ -205,6 +205,8 @@ class LockRecord:
     """What an unfinished lock was asked for, see :mod:`builder.deliver.locking`."""
     others: Mapping[str, str] = field(default_factory=dict)
     """Values of other tools, by their keys."""
+    link_order: str = ""
+    """Names of conda packages as a list has them that has no dependencies; empty: as those say."""
 
 
 @dataclass(frozen=True, slots=True)

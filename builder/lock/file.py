@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import re
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -144,14 +144,17 @@ class LockEntry(BaseModel):
         is_conda = info.data.get("manager") == "conda"
         if not is_package_url(url, is_conda=is_conda):
             raise ValueError(f"does not end with {'SUBDIR/FILE' if is_conda else 'a file name'}")
+        if is_conda and not url.endswith((".conda", ".tar.bz2")):
+            raise ValueError("is no conda package, whose file ends with .conda or .tar.bz2")
         return url
 
-    @field_validator("hash")
+    @field_validator("hash", mode="wrap")
     @classmethod
-    def _has_one(cls, hashes: _Hashes, info: Info) -> _Hashes:
+    def _has_one(cls, value: Any, valid: Callable[[Any], _Hashes], info: Info) -> _Hashes:
         if info.data.get("manager") == "pip" and info.data.get("url", "").startswith("git+"):
-            # a build refuses it; conda-lock 2.5 and later store the commit as "sha256"
+            # a build refuses it; conda-lock 2.5 to 4 store the commit as "sha256"
             return _Hashes()
+        hashes = valid(value)
         if not hashes.sha256 and not hashes.md5:
             raise ValueError("no hash: without one a download cannot be verified")
         return hashes

@@ -34,6 +34,8 @@ _VIRTUAL = re.compile(r"(?<![\w.-])(__\w+)(?: *(?:>=|==?|~=)? *([\d.]+))?")
 _NOT_FOUND = re.compile(
     r"[Bb]ecause ([\w.-]+) was not found in the (?:package registry|provided package locations)"
 )
+#: The newest of the Pythons for which a package has wheels (uv 0.13).
+_OTHER_PYTHON = re.compile(r"wheels for `([\w.-]+)` .*Python ABI tags?: .*`cp3(\d+)`")
 _LOCAL_VERSION = re.compile(r"there is no version of ([\w.-]+)(?:\[[^\]]*\])?==[\w.]+\+(\w+)")
 _UNUSABLE = re.compile(r"([A-Za-z][\w.-]*)(?:==\S+)? ha(?:ve|s) no usable wheels")
 _NO_WHEEL = re.compile(
@@ -166,6 +168,9 @@ def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: R
         for name, version in provided.items()
         if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)
     ]
+    if found := _OTHER_PYTHON.search(text):
+        named = f"3.{found[2]} in .python-version, or python=3.{found[2]} in the environment file"
+        hints.append(f"{found[1]} has wheels for another Python: name it: {named}")
     only = "only the environment can name a git repository: add"
     hints += [f"{only} '- {named}' below '- pip:'" for named in _REPOSITORY.findall(text)]
     if contradiction := _CONTRADICTION.search(text):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from packaging.utils import canonicalize_name
 
 from builder.core.errors import LockError, UsageError
 from builder.core.model import Lock, LockedPackage, LockRecord
+from builder.core.progress import working
 from builder.core.redact import redact
 from builder.formats.net.mirrors import public_url
 from builder.formats.trees.inside import wider_project
@@ -33,8 +34,8 @@ from .groups import left_out_line
 from .inputs import Inputs, channels, missing, recorded_inputs
 from .manifests import is_manifest
 from .manifests.reader import CHANNEL, pinned_python
-from .names import pypi_name
 from .othertools import relock_command
+from .pip import solve_pip
 from .pipsection import PipSection
 from .request import BuiltWheel, LockRequest, SolveRequest, WheelBuilder
 from .solve import (
@@ -42,17 +43,17 @@ from .solve import (
     finish_lock,
     request_for_solver,
     solve_conda_packages,
-    solve_pip_packages,
 )
 from .sourcerecords import GIT_HASH, GIT_URLS
 from .sourcesolve import missing_requirements, wheel_package
 from .spec import SourceSpec, Spec
+from .uv import NoWheels
 
 _CONTROL = re.compile(r"[\x00-\x1f]")
+#: In a marker that newer or older versions of Python change.
+_OF_PYTHON = re.compile(r"\bpython_(full_)?version\b")
 #: Minor versions of Python 3 that a lock may be for.
 _MINORS = range(8, 16)
-#: conda packages that a lock of pip packages may have too: its wheel is used.
-_INSTALLERS = frozenset({"pip", "setuptools", "wheel"})
 
 
 def import_lock(request: LockRequest) -> Lock:
@@ -80,18 +81,19 @@ def import_lock(request: LockRequest) -> Lock:
     environment = inputs.environment
     named = channels(recipe, environment) or (CHANNEL,)  # those from which Python is solved
     to_solve = request_for_solver(request, replace(environment, channels=named))
-    task = _Task(to_solve, Cutoffs.of(inputs, options.exclude_newer), path, request.wheel_builder)
+    cutoffs = Cutoffs.of(inputs, options.exclude_newer)
+    task = _Task(to_solve, inputs, cutoffs, path, request.wheel_builder)
     asked = recorded_inputs(inputs)  # a lock that changes while it is read is stale then
-    foreign, added, found_in = _with_python(task)
-    _check_urls(task, foreign, inputs)
+    foreign, added, found_in, pinned = _fitting(task)
     settings = request.settings
     packages = [replace(p, url=public_url(settings, p.url)) for p in foreign.packages]
-    if foreign.pinned:
-        packages += _find_pinned(task, foreign, added)
+    packages += pinned
     packages += _build_sources(task, foreign, [*added, *packages])
-    _refuse_duplicates(task, packages, added)
     line = left_out_line(recipe.groups, foreign.omitted)
     record = LockRecord(asked, task.cutoffs.text, imported_tool=foreign.tool, left_out=line)
+    if not any(package.dependencies for package in foreign.packages):  # an explicit list
+        names = [package.name for package in foreign.packages if package.manager == "conda"]
+        record = replace(record, link_order=" ".join(names))
     lock = finish_lock(request, [*packages, *added], found_in, path, record)
     if lacking := missing(inputs, lock):
         raise LockError("\n".join(lacking), f"lock it with the tool that wrote {path.name}")
@@ -106,11 +108,19 @@ class _Task:
 
     request: SolveRequest
     """Of the target, with the channels from which Python is solved."""
+    inputs: Inputs
     cutoffs: Cutoffs
     path: Path
     """The lock of the other tool."""
     builder: WheelBuilder | None
     """None: a package that is locked as source is an error."""
+
+    @property
+    def names_python(self) -> bool:
+        """Whether the project or its base decides the Python."""
+        is_named = any(spec.name == "python" for spec in self.request.environment.conda)
+        has_one = self.request.base is not None and self.request.base.python is not None
+        return is_named or has_one or bool(pinned_python(self.path.parent))
 
     def read(self, python: str | None) -> ForeignLock:
         """Return the packages of the lock for a version of Python, of the recipe's groups."""
@@ -120,29 +130,41 @@ class _Task:
 # Python -------------------------------------------------------------------------------------------
 
 
-def _with_python(task: _Task) -> tuple[ForeignLock, list[LockedPackage], tuple[str, ...]]:
-    """Return the lock, the conda packages to add, and their channels.
+def _fitting(
+    task: _Task,
+) -> tuple[ForeignLock, list[LockedPackage], tuple[str, ...], list[LockedPackage]]:
+    """Return the lock, the conda packages to add, their channels, and the wheels of its pins.
 
-    A lock of pip packages gets a Python first, as its markers and wheels need one.
+    A lock of pip packages gets a Python first, as its markers and wheels need one. Where a pin has
+    wheels for other versions alone, which uv names (0.13), the newest of these is taken.
     """
     needed = foreign_python(task.path)
-    if needed is not None:
-        added, found_in = _solve_python(task, needed)
+    if needed is None:
+        foreign = task.read(None)
+        refuse_conda_packages(task.request.recipe, foreign.packages, str(task.path))
+        return foreign, [], foreign.channels, _find_pinned(task, foreign, [])
+    versions = _versions(task, needed)
+    while True:
+        added, found_in = _solve_python(task, versions)
         python = next(package.python_version for package in added if package.name == "python")
-        return task.read(python), added, found_in
-    foreign = task.read(None)
-    refuse_conda_packages(task.request.recipe, foreign.packages, str(task.path))
-    return foreign, [], foreign.channels
+        foreign = task.read(python)
+        try:
+            return foreign, added, found_in, _find_pinned(task, foreign, added)
+        except NoWheels as e:
+            older = versions[: versions.index(python.rpartition(".")[0])]
+            versions = [v for v in older if f"`cp{v.replace('.', '')}`" in e.message]
+            if task.names_python or not versions:
+                raise
 
 
-def _solve_python(task: _Task, needed: str) -> tuple[list[LockedPackage], tuple[str, ...]]:
-    """Return the conda packages of the environment file, and a Python that fits the lock.
+def _solve_python(
+    task: _Task, versions: Sequence[str]
+) -> tuple[list[LockedPackage], tuple[str, ...]]:
+    """Return the conda packages of the environment file, and one of these versions of Python.
 
     Raises:
-        LockError: no version of Python fits.
-        SolveError: the channels have none of those that fit.
+        SolveError: the channels have none of them.
     """
-    versions = _versions(task, needed)
     any_of = "|".join(f"{version}.*" for version in versions)
     spec = Spec(f"python {any_of}", "python", str(task.path))
     environment = task.request.environment
@@ -156,41 +178,75 @@ def _solve_python(task: _Task, needed: str) -> tuple[list[LockedPackage], tuple[
 
 
 def _versions(task: _Task, needed: str) -> list[str]:
-    """Return the versions of Python for which the lock has all its packages, oldest first."""
+    """Return the versions of Python for which the lock has all its packages, oldest first.
+
+    Raises:
+        LockError: there is none.
+    """
     try:
         allowed = SpecifierSet(needed)
     except InvalidSpecifier:
         allowed = SpecifierSet()
     # ">=3.11.2" allows a later release of 3.11
     versions = [f"3.{minor}" for minor in _MINORS if f"3.{minor}.99" in allowed]
-    fitting, problem = [], None
+    found, problem = dict[str, ForeignLock](), None
     for version in versions:
         try:
-            task.read(version)
+            found[version] = task.read(version)
         except LockError as e:
             problem = e
-        else:
-            fitting.append(version)
+    fitting = {version: lock for version, lock in found.items() if lock.found or not lock.skipped}
+    if found and not fitting:
+        spec, platform = next(iter(found.values())).skipped[0], task.request.recipe.platform
+        raise LockError(
+            f"{spec.where}: {spec.text}: this and all other markers are false for {platform}",
+            f"lock again for {platform}, or choose other groups in the recipe",
+        )
     if not fitting:
         raise problem or LockError(
             f"{task.path}: requires Python {needed}, and builder knows 3.{_MINORS[0]} to 3.{_MINORS[-1]}",
             "lock again for one of these versions",
         )
-    return fitting
+    return list(fitting) if needed or task.names_python else _complete(fitting)
+
+
+def _complete(fitting: Mapping[str, ForeignLock]) -> list[str]:
+    """Return the versions for which no marker skips a requirement that is for certain Pythons.
+
+    Not counted are those that the oldest version needs (``tomli ; python_version < "3.11"``), or
+    the newest one: what they add is part of other Pythons.
+
+    Raises:
+        LockError: two requirements are for different Pythons.
+    """
+    oldest, *_, newest = [*fitting, *fitting]
+    kept = {version: {p.name for p in lock.found} for version, lock in fitting.items()}
+    certain = set().union(*kept.values()) - kept[oldest] - kept[newest]
+    if complete := [version for version in fitting if kept[version] >= certain]:
+        return complete
+    spec = next(spec for spec in fitting[newest].skipped if spec.name in certain)
+    raise LockError(
+        f"{spec.where}: {spec.text}: no version of Python keeps this requirement and all others",
+        "name the Python whose requirements are meant in .python-version",
+    )
 
 
 # packages -----------------------------------------------------------------------------------------
 
 
 def _find_pinned(
-    task: _Task, foreign: ForeignLock, conda: Sequence[LockedPackage]
+    task: _Task, foreign: ForeignLock, added: Sequence[LockedPackage]
 ) -> list[LockedPackage]:
     """Return the wheels of a requirements file, from the indexes, with a hash of the file.
 
     Raises:
+        NoWheels: a package has no wheel for this Python, and none was built.
         LockError: the wheel that fits the target has another hash.
         SolveError: the indexes do not have a version.
     """
+    _check_urls(task, foreign)
+    if not foreign.pinned:
+        return []
     own, section = task.request.environment, PipSection(task.path, task.request.recipe.root)
     for option in foreign.index_options:
         section.read(option, str(task.path))
@@ -202,10 +258,15 @@ def _find_pinned(
         extra_index_urls=(*section.extra_indexes, *own.extra_index_urls),
         find_links=tuple(section.links),
         sources=(),
-        constraints=(),
+        constraints=foreign.limits,
+        no_binary=tuple(section.no_binary),
+        only_binary=tuple(section.only_binary),
     )
     request = replace(task.request, environment=environment, newest=task.cutoffs.pip)
-    packages = solve_pip_packages(request, conda, task.builder)
+    wheels = [package for package in foreign.packages if package.manager == "pip"]
+    conda = [*(package for package in foreign.packages if package not in wheels), *added]
+    with working(request.reporter, "solving pip packages"):
+        packages = solve_pip(request, conda, wheels, task.builder)
     listed = {pin.name for pin in foreign.pinned}
     for package in packages:
         if canonicalize_name(package.name) not in listed:
@@ -282,7 +343,7 @@ def _check_repository(source: SourceSpec) -> None:
         raise LockError(f"{where}: {source.revision[:80]!r} is no commit", hint)
 
 
-def _check_urls(task: _Task, foreign: ForeignLock, inputs: Inputs) -> None:
+def _check_urls(task: _Task, foreign: ForeignLock) -> None:
     """Look at the URLs of what an index or builder itself fetches.
 
     Raises:
@@ -293,7 +354,7 @@ def _check_urls(task: _Task, foreign: ForeignLock, inputs: Inputs) -> None:
     texts = [(source.where, source.url) for source in foreign.sources]
     texts += [(pin.where, pin.text.removeprefix(f"{pin.name} @ ")) for pin in foreign.pinned]
     texts += [(str(task.path), option.partition(" ")[2]) for option in foreign.index_options]
-    allowed = inputs.url_variables
+    allowed = task.inputs.url_variables
     for where, url in texts:
         if _CONTROL.search(url):
             raise LockError(f"{where}: {redact(url)!r} has a control character", "lock again")
@@ -301,21 +362,6 @@ def _check_urls(task: _Task, foreign: ForeignLock, inputs: Inputs) -> None:
             raise LockError(
                 f"{where or task.path}: {redact(url)}: a foreign lock cannot name the variable {name}",
                 "name the URL in the project: pip: {extra_index_urls: [URL]} in the recipe",
-            )
-
-
-def _refuse_duplicates(
-    task: _Task, packages: Sequence[LockedPackage], added: Sequence[LockedPackage]
-) -> None:
-    """Raise LockError if conda packages of the environment file are in a lock of pip packages."""
-    names = {canonicalize_name(package.name) for package in packages if package.manager == "pip"}
-    for package in added:
-        name = pypi_name(package.name)
-        if "python" in package.dependencies and name in names - _INSTALLERS:
-            raise LockError(
-                f"{task.request.environment.path}: {package.name} is among the conda packages, and "
-                f"{task.path.name} has it as a wheel",
-                "remove it from the conda packages of the environment file",
             )
 
 
@@ -328,6 +374,8 @@ def _notes(
     """Yield notes on what was imported and added."""
     for option in foreign.index_options:  # which is not one of the project's
         yield f"{path.name} chooses where packages are from: {redact(option)}"
+    if skipped := sorted({s.name for s in foreign.skipped if _OF_PYTHON.search(s.text)}):
+        yield f"{path.name} has {', '.join(skipped)} for other versions of Python"
     number = len(lock.packages) - len(added)
     yield f"{number} packages imported from {path.name}, {foreign.tool}"
     for package in added:

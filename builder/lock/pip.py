@@ -103,6 +103,21 @@ def solve_pip(
         return packages
 
 
+def refuse_skipped(request: SolveRequest, packages: Sequence[LockedPackage]) -> None:
+    """Raise SolveError if no wheel was found, and the environment has requirements alone.
+
+    Their markers are false then.
+    """
+    environment = request.environment
+    names = {spec.name for spec in environment.conda} - {"python", "pip"}
+    if not packages and not names and environment.pip and not environment.sources:
+        problem = "this marker and all others are false for the target and its Python"
+        raise SolveError(
+            f"{environment.pip[0].where}: {redact(environment.pip[0].text)}: {problem}",
+            "name another Python, such as 3.11 in .python-version or python=3.11 in the environment",
+        )
+
+
 def _solve(
     request: SolveRequest,
     python: str,

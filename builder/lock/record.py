@@ -35,7 +35,7 @@ _BASE = "builder.base"
 _BASE_DIGEST = "builder.base-digest"
 _OS_PACKAGES = "builder.os-packages"
 _SOURCES = "builder.sources"
-_FIELDS = ("solved_before", "created", "imported_tool", "left_out", "asked")
+_FIELDS = ("solved_before", "created", "imported_tool", "left_out", "link_order", "asked")
 #: Fields of a record that are texts, by their keys.
 _TEXTS = {_PREFIX + name.replace("_", "-"): name for name in _FIELDS}
 

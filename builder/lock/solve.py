@@ -182,10 +182,11 @@ def solve_pip_packages(
     """Return the pip packages if the environment asks for any, with a note."""
     if not request.environment.pip and not request.environment.sources:
         return []
-    from .pip import solve_pip
+    from .pip import refuse_skipped, solve_pip
 
     with working(request.reporter, "solving pip packages"):
         packages = solve_pip(request, conda, builder=builder)
+    refuse_skipped(request, packages)
     request.reporter.note(f"{request.recipe.name}: {len(packages)} pip packages solved")
     own = [p.name for p in packages if p.source and p.source.kind == "local"]
     if own and len(own) == len(packages) and not request.environment.lists_packages:

@@ -350,7 +350,8 @@ class SourceSolver:
         newer = [v for v in found if v > version and not v.is_prerelease]
         if version in found or not newer:
             return ""
-        return f"{name} {version} has no wheel for Python {python}: write {name}>={min(newer)}"
+        problem = f"{name} {version} has no wheel for Python {python}"
+        return f"{problem}: write {name}>={min(newer)}, or an older Python into .python-version"
 
     def _check_hash(self, sdist: SourceSpec) -> None:
         """Raise SolveError if the requirement names hashes (``--hash``), and not the source's."""

@@ -45,15 +45,17 @@ def ordered_packages(recipe: Recipe, lock: Lock) -> list[LockedPackage]:
             "groups: [NAME]",
         )
     for package in packages:
-        if package.url.startswith("git+"):
+        if package.manager == "pip" and not package.filename.endswith(".whl"):
             url = redact(package.url)
             raise LockError(
-                f"the lock of target {recipe.name}: {package.name} is locked from a git repository, "
+                f"the lock of target {recipe.name}: {package.name} is locked from its source, "
                 f"{url}, and has to be built",
                 "lock with builder, which builds it: remove 'lock:' from the recipe, and add "
                 f"'- pip: [\"{package.name} @ {url}\"]' to its environment file",
             )
     conda = link_order([p for p in packages if p.manager == "conda"])
+    listed = {name: number for number, name in enumerate(lock.record.link_order.split())}
+    conda.sort(key=lambda package: listed.get(package.name, -1))
     pip = sorted((p for p in packages if p.manager == "pip"), key=lambda p: p.name)
     return [*conda, *pip]
 

@@ -11,9 +11,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from builder.core.errors import HashMismatch
-from builder.core.model import Fetched, LockedPackage
+from builder.core.model import FIND_LINKS, Fetched, LockedPackage
 from builder.core.parallel import in_parallel
 from builder.core.progress import working
 from builder.core.store.files import space_errors
@@ -21,6 +22,7 @@ from builder.core.store.temporary import claimed
 from builder.core.workspace import Workspace
 from builder.formats.net.urlvariables import NO_VARIABLES, UrlVariables
 from builder.lock.inputs import Inputs
+from builder.lock.sourcerecords import stays_inside
 
 from .failure import NotAvailable, first_line, not_found
 from .places import LocalFile, Places, Url
@@ -77,9 +79,13 @@ def fetch_packages(
 def fetch_for(inputs: Inputs, packages: Sequence[LockedPackage], work: Workspace) -> list[Fetched]:
     """Return archives for a target, also from the find-links of its recipe and environment.
 
-    URLs get the variables that these files name. Raises as :func:`fetch_packages`.
+    A wheel of the project has its path there in its URL. URLs get the variables that these files
+    name. Raises as :func:`fetch_packages`.
     """
-    links, variables = inputs.find_links, inputs.url_variables
+    local = [p.url.removeprefix(FIND_LINKS) for p in packages if p.url.startswith(FIND_LINKS)]
+    folders = filter(stays_inside, {unquote(path).rpartition("/")[0] for path in local})
+    own = [str(inputs.recipe.root / folder) for folder in sorted(folders)]
+    links, variables = (*inputs.find_links, *own), inputs.url_variables
     return fetch_packages(packages, work, find_links=links, variables=variables)
 
 

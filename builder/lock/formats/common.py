@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,10 @@ from pydantic import ValidationError
 from builder.core.errors import LockError, SolveError
 from builder.core.model import FIND_LINKS, MAIN, LockedPackage, Manager
 from builder.core.store.reading import Reader
+from builder.formats.net.simpleindex import url_path
 from builder.lock.config.explain import first_problem
 from builder.lock.config.merge import choices
+from builder.lock.config.recipe import Recipe
 from builder.lock.config.safetoml import loads
 from builder.lock.config.safeyaml import MAX_BYTES, load
 from builder.lock.config.yamlfile import not_yaml
@@ -85,9 +88,9 @@ def check_groups(
 class PackageMaker:
     """Makes checked packages of one lock file."""
 
-    def __init__(self, path: Path, platform: str) -> None:
+    def __init__(self, path: Path, recipe: Recipe) -> None:
         self._path = path
-        self._platform = platform
+        self._recipe = recipe
 
     def make(
         self,
@@ -100,8 +103,8 @@ class PackageMaker:
     ) -> LockedPackage:
         """Return a package whose URL has no credentials and whose fields may become file names.
 
-        A wheel without a web address gets one in find-links folders. ``hashes`` are the hex digits
-        by ``sha256`` and, for conda packages, ``md5``.
+        A wheel without a web address gets one in the project, else in find-links folders.
+        ``hashes`` are the hex digits by ``sha256`` and, for conda packages, ``md5``.
 
         Raises:
             LockError: a name, version, URL or hash is missing or is not one.
@@ -115,12 +118,12 @@ class PackageMaker:
             )
         is_conda = manager == "conda"
         if not is_conda and not url.startswith(("http://", "https://", "builder://")):
-            url = FIND_LINKS + quote(filename_of(url), safe="+!")
+            url = FIND_LINKS + quote(self._place(url), safe="+!/")
         entry = {
             "name": name if is_conda else canonicalize_name(name),
             "manager": manager,
             "version": version,
-            "platform": self._platform,
+            "platform": self._recipe.platform,
             "url": url,
             "hash": hashes,
             "dependencies": dependencies,
@@ -132,6 +135,24 @@ class PackageMaker:
             raise self.error(f"package {name}: {first_problem(e)[1]}") from None
         except SolveError as e:
             raise self.error(e.message, e.hint) from None
+
+    def wheel(
+        self, url: str, sha256: str, needs: Mapping[str, str] | None = None, name: str = ""
+    ) -> LockedPackage:
+        """Return the wheel of a URL or path; its file name has the version, and the name if none.
+
+        Raises as :meth:`make`.
+        """
+        of_file, version = [*filename_of(url).split("-"), ""][:2]
+        return self.make("pip", name or of_file, version, url, {"sha256": sha256}, needs)
+
+    def _place(self, url: str) -> str:
+        """Return the path in the project of a wheel on this machine; of one elsewhere its name."""
+        place = url_path(url) if url.startswith("file:") else url
+        path = Path(os.path.normpath(self._path.parent.absolute() / place))
+        root = self._recipe.root.absolute()
+        is_here = path.is_relative_to(root) and path.is_file()
+        return path.relative_to(root).as_posix() if is_here else filename_of(url)
 
     def error(self, message: str, hint: str = RESTORE) -> LockError:
         """Return an error that names the file."""

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from builder.core.errors import LockError
 from builder.core.model import LockedPackage
+from builder.lock.config.recipe import Recipe
 from builder.lock.urls import filename_of
 
 from .common import PackageMaker, read_text
 from .foreign import ForeignLock, LockTarget
+from .requirements import read_pins
 
 #: The end of a line, behind ``#``.
 _HASHES = {
     "sha256": re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE),
     "md5": re.compile(r"(?:md5:)?([0-9a-f]{32})", re.IGNORECASE),
 }
+#: The beginning of a wheel's line, which conda-lock and micromamba install, and conda does not.
+_PIP = "# pip "
 _ARCHIVE = re.compile(r"(.+)-([^-]+)-([^-]+?)(?:\.conda|\.tar\.bz2)")
 
 
@@ -27,10 +32,10 @@ def read(path: Path, target: LockTarget) -> ForeignLock:
         LockError: as :func:`builder.lock.formats.read_foreign`; also for a package without a hash.
     """
     packages: dict[str, LockedPackage] = {}
-    for number, raw in enumerate(read_text(path).splitlines(), 1):
-        line = raw.strip()
+    lines = [line.strip() for line in read_text(path).splitlines()]
+    for number, line in enumerate(lines, 1):
         if line and not line.startswith(("#", "@")):
-            package = _package(line, f"{path}:{number}", target.recipe.platform)
+            package = _package(line, f"{path}:{number}", target.recipe)
             packages[package.name] = package
     subdirs = {package.subdir for package in packages.values()} - {"noarch"}
     if subdirs and target.recipe.platform not in subdirs:
@@ -39,21 +44,22 @@ def read(path: Path, target: LockTarget) -> ForeignLock:
             f"write one for this platform: conda-lock render -k explicit -p {target.recipe.platform}",
         )
     channels = dict.fromkeys(package.url.rsplit("/", 2)[0] for package in packages.values())
-    return ForeignLock(tuple(packages.values()), channels=tuple(channels))
+    wheels = [line.removeprefix(_PIP) if line.startswith(_PIP) else "" for line in lines]
+    python = packages["python"].version if "python" in packages else ""
+    pip = read_pins(path, "\n".join(wheels), replace(target, python=python))
+    return replace(pip, found=(*packages.values(), *pip.found), channels=tuple(channels))
 
 
-def _package(line: str, here: str, platform: str) -> LockedPackage:
-    if " " in line:
-        hint = "pip packages are not part of an explicit list: lock them with builder"
-        raise LockError(f"{here}: not a URL: {line[:200]!r}", hint)
+def _package(line: str, here: str, recipe: Recipe) -> LockedPackage:
     url, _, fragment = line.partition("#")
     match = _ARCHIVE.fullmatch(filename_of(url))
-    if match is None or "://" not in url:
-        problem = f"{here}: not the URL of a conda package: {line[:200]!r}"
-        raise LockError(problem, "write the list again")
+    if match is None or "://" not in url or " " in line:
+        problem = f"{here}: not a URL of a conda package: {line[:200]!r}"
+        hint = "write the list again, and a wheel as # pip NAME @ URL#sha256=HASH"
+        raise LockError(problem, hint)
     found = {name: pattern.fullmatch(fragment) for name, pattern in _HASHES.items()}
     hashes = {name: digits[1] for name, digits in found.items() if digits}
-    maker = PackageMaker(Path(here), platform)
+    maker = PackageMaker(Path(here), recipe)
     if not hashes:
         raise maker.error(
             f"package {match[1]}: no hash",

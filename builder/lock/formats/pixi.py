@@ -14,6 +14,7 @@ from builder.core.errors import LockError
 from builder.core.model import LockedPackage
 from builder.lock.conda import conda_dependencies
 from builder.lock.config.merge import choices
+from builder.lock.config.recipe import Recipe
 from builder.lock.sourcerecords import GIT_HASH
 from builder.lock.spec import SourceSpec, Spec
 
@@ -44,7 +45,7 @@ def read(path: Path, target: LockTarget) -> ForeignLock:
         raise LockError(f"{path}: there is no environment {name!r}", hint)
     chosen = found[name]
     platform = _platform(path, name, chosen, target.recipe.platform)
-    reader = _PixiReader(path, target.recipe.platform, name)
+    reader = _PixiReader(path, target.recipe, name)
     return ForeignLock(
         tuple(map(reader.read, chosen.packages(platform) or [])),
         channels=tuple(str(channel).rstrip("/") for channel in chosen.channels()),
@@ -86,10 +87,10 @@ def _platform(path: Path, environment: str, chosen: Environment, platform: str) 
 class _PixiReader:
     """Turns rattler's packages into builder's."""
 
-    def __init__(self, path: Path, platform: str, environment: str) -> None:
+    def __init__(self, path: Path, recipe: Recipe, environment: str) -> None:
         self._path = path
         self._environment = environment
-        self._maker = PackageMaker(path, platform)
+        self._maker = PackageMaker(path, recipe)
 
     def read(self, package: PixiPackage) -> Found:
         """Return a package of the file."""
@@ -108,6 +109,8 @@ class _PixiReader:
         record = package.package_record  # type: ignore[attr-defined]  # a binary has one
         version, needs = str(record.version), conda_dependencies(record.depends)
         name, url, hashes = package.name, package.location, _hashes(package)
+        if url.endswith(".whl"):  # of a conda channel; its build string is no part of the name
+            return self._maker.wheel(url, hashes.get("sha256", ""), needs)
         return self._maker.make("conda", name, version, url, hashes, needs)
 
     def _wheel(self, package: PypiLockedPackage) -> LockedPackage | Spec:

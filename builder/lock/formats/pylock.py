@@ -17,16 +17,19 @@ from packaging.pylock import (
     PylockSelectError,
     PylockValidationError,
 )
+from packaging.version import Version
 
 from builder.core.errors import LockError
 from builder.core.markers import marker_environment
 from builder.core.model import MAIN, LockedPackage
-from builder.lock.spec import SourceSpec
+from builder.lock.config.recipe import Recipe
+from builder.lock.spec import SourceSpec, Spec
 from builder.lock.wheels import glibc_minor
 
 from .common import RESTORE, PackageMaker, check_groups, read_toml
 from .foreign import ForeignLock, LockTarget
 
+_NEWEST = Version("1.0")
 _Origin = PackageVcs | PackageDirectory | PackageArchive | PackageWheel | PackageSdist
 
 
@@ -51,9 +54,13 @@ def read(path: Path, target: LockTarget) -> ForeignLock:
     groups = target.recipe.groups or (MAIN,)
     check_groups(path, [name for name in groups if name not in defaults], sorted({MAIN, *other}))
     chosen = [name for name in groups if name != MAIN] + (defaults if MAIN in groups else [])
-    reader = _PylockReader(path, target.recipe.platform)
+    reader = _PylockReader(path, target.recipe)
+    selected = _selected(path, lock, target, chosen)
+    names, here = {package.name for package, _ in selected}, str(path)
+    skipped = (p for p in lock.packages if p.marker and p.name not in names)
     return ForeignLock(
-        tuple(reader.read(*pair) for pair in _selected(path, lock, target, chosen)),
+        tuple(reader.read(*pair) for pair in selected),
+        skipped=tuple(Spec(f"{p.name} ; {p.marker}", p.name, here) for p in skipped),
         omitted=tuple(sorted(other.difference(chosen))),
     )
 
@@ -91,7 +98,10 @@ def parse_pylock(path: Path) -> Pylock:
     """
     data = read_toml(path)
     try:
-        return Pylock.from_dict(data)
+        lock = Pylock.from_dict(data)
+        if lock.lock_version > _NEWEST:
+            raise ValueError(f"lock-version {lock.lock_version}, and builder reads {_NEWEST}")
+        return lock
     except (PylockValidationError, ValueError, TypeError, AttributeError, RecursionError) as e:
         raise LockError(f"{path}: not a valid pylock.toml: {e}", RESTORE) from None
 
@@ -99,17 +109,20 @@ def parse_pylock(path: Path) -> Pylock:
 class _PylockReader:
     """Turns selected packages into builder's."""
 
-    def __init__(self, path: Path, platform: str) -> None:
+    def __init__(self, path: Path, recipe: Recipe) -> None:
         self._path = path
-        self._maker = PackageMaker(path, platform)
+        self._maker = PackageMaker(path, recipe)
 
     def read(self, package: Package, origin: _Origin) -> LockedPackage | SourceSpec:
         """Return a package of the file: a wheel, or a source that must be built."""
+        name, where, hashes = package.name, str(self._path), getattr(origin, "hashes", None)
+        if hashes and "sha256" not in hashes:
+            hint = "builder verifies no other hash: lock with an index that has sha256 hashes"
+            raise self._maker.error(f"package {name}: its file has no sha256", hint)
+        sha256 = (hashes or {}).get("sha256", "")
         if isinstance(origin, PackageWheel):
             return self._wheel(package, origin, origin.filename)
-        name, where = package.name, str(self._path)
         if isinstance(origin, PackageSdist):
-            sha256 = origin.hashes.get("sha256", "")
             return SourceSpec("sdist", name, _url(origin), sha256=sha256, where=where)
         folder = origin.subdirectory or ""
         if isinstance(origin, PackageDirectory):
@@ -120,7 +133,6 @@ class _PylockReader:
             filename = url.partition("#")[0].rsplit("/", 1)[-1]
             if filename.endswith(".whl"):
                 return self._wheel(package, origin, filename)
-            sha256 = origin.hashes.get("sha256", "")
             return SourceSpec("archive", name, url, "", folder, sha256=sha256, where=where)
         if origin.type != "git":
             hint = "lock a release of the package, or an archive of the revision"
@@ -131,11 +143,9 @@ class _PylockReader:
         self, package: Package, origin: PackageWheel | PackageArchive, filename: str
     ) -> LockedPackage:
         url = (_url(origin) or filename).partition("#")[0]
-        hashes = {"sha256": origin.hashes.get("sha256", "")}
-        version = str(package.version or filename.split("-")[1])
         names = (item.get("name") for item in package.dependencies or ())
         needs = {name: "" for name in names if isinstance(name, str)}
-        return self._maker.make("pip", package.name, version, url, hashes, needs)
+        return self._maker.wheel(url, origin.hashes.get("sha256", ""), needs, package.name)
 
 
 def _url(origin: PackageWheel | PackageArchive | PackageSdist | PackageVcs) -> str:

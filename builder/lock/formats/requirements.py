@@ -57,11 +57,8 @@ def read_pins(path: Path, text: str, target: LockTarget) -> ForeignLock:
     reader = _RequirementsReader(section, target)
     found: list[Found | None] = [reader.requirement(spec) for spec in section.specs]
     found += [reader.source(source) for source in section.sources]
-    options = [f"--index-url {section.index}"] if section.index else []
-    options += [f"--extra-index-url {url}" for url in section.extra_indexes]
-    options += [f"--find-links {link}" for link in section.links]
     kept = tuple(item for item in found if item is not None)
-    return ForeignLock(kept, index_options=tuple(dict.fromkeys(options)))
+    return ForeignLock(kept, section, tuple(reader.skipped))
 
 
 class _RequirementsReader:
@@ -70,13 +67,14 @@ class _RequirementsReader:
     def __init__(self, section: PipSection, target: LockTarget) -> None:
         self._section = section
         self._target = target
-        self._maker = PackageMaker(section.path, target.recipe.platform)
+        self._maker = PackageMaker(section.path, target.recipe)
         self._pins: dict[str, Spec] = {}
+        self.skipped: list[Spec] = []
 
     def requirement(self, spec: Spec) -> LockedPackage | Spec | None:
         """Return a pin, or the wheel of a URL; None if it is not for the target."""
         requirement = Requirement(spec.text)
-        if not self._applies(requirement.marker, spec.where):
+        if not self._applies(requirement.marker, spec):
             return None
         hashes = tuple(sorted(value for value in spec.hashes if value.startswith("sha256:")))
         if spec.hashes and not hashes:
@@ -88,17 +86,18 @@ class _RequirementsReader:
         if requirement.url is None:
             return self._pin(spec, requirement, hashes)
         url, _, fragment = requirement.url.partition("#")
-        version = "".join(url.rsplit("/", 1)[-1].split("-")[1:2])
         if fragment.startswith("sha256="):
             hashes = hashes or (fragment.replace("=", ":"),)
         if len(hashes) == 1:
-            sha256 = hashes[0].removeprefix("sha256:")
-            return self._maker.make("pip", spec.name, version, url, {"sha256": sha256})
+            return self._maker.wheel(url, hashes[0].removeprefix("sha256:"), name=spec.name)
         return Spec(f"{spec.name} @ {url}", spec.name, spec.where, hashes=hashes)
 
-    def source(self, source: SourceSpec) -> SourceSpec | None:
-        """Return a requirement that has to be built; None if it is not for the target."""
-        if not self._applies(source.marker, source.where):
+    def source(self, source: SourceSpec) -> LockedPackage | SourceSpec | None:
+        """Return a requirement that has to be built; None if it is not for the target.
+
+        A wheel of the project is one that has a path in place of a URL.
+        """
+        if not self._applies(source.marker, Spec(source.shown, source.name or "", source.where)):
             return None
         if source.kind == "git" and not GIT_HASH.fullmatch(source.revision):
             raise LockError(
@@ -110,6 +109,8 @@ class _RequirementsReader:
         if "://" not in url:  # relative to the project; in a lock to the folder of the lock
             root, folder = self._section.root.absolute(), self._section.path.parent.absolute()
             url = os.path.relpath(root / url, folder)
+        if url.endswith(".whl"):
+            return self._maker.wheel(url, source.sha256, name=source.name or "")
         return replace(source, url=url)
 
     def _pin(self, spec: Spec, requirement: Requirement, hashes: tuple[str, ...]) -> Spec | None:
@@ -130,9 +131,12 @@ class _RequirementsReader:
             )
         return pin if earlier is pin else None
 
-    def _applies(self, marker: Marker | str | None, where: str) -> bool:
+    def _applies(self, marker: Marker | str | None, spec: Spec) -> bool:
         try:
-            return applies(marker, self._target.recipe.platform, self._target.python)
+            is_kept = applies(marker, self._target.recipe.platform, self._target.python)
         except (ValueError, UndefinedEnvironmentName, RecursionError) as e:
-            problem = f"{where}: the marker cannot be evaluated: {str(marker)[:200]!r}"
+            problem = f"{spec.where}: the marker cannot be evaluated: {str(marker)[:200]!r}"
             raise LockError(problem, f"correct it: {e}") from None
+        if not is_kept:
+            self.skipped.append(spec)
+        return is_kept

@@ -19,10 +19,11 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from builder.core.errors import LockError
+from builder.core.markers import applies
 from builder.core.model import MAIN, LockedPackage
 from builder.core.redact import redact
 from builder.lock.spec import SourceSpec, Spec
-from builder.lock.tomlfile import items, table
+from builder.lock.tomlfile import items, strings, table
 from builder.lock.tool import run_tool
 from builder.lock.uv import uv_program
 from builder.lock.wheels import best_wheel
@@ -54,9 +55,14 @@ def read(path: Path, target: LockTarget) -> ForeignLock:
     offered = sorted({MAIN, *named, *extras})
     check_groups(path, target.recipe.groups, offered)
     chosen = list(dict.fromkeys(target.recipe.groups)) or [MAIN]
-    pins = read_pins(path, _exported(path, chosen, named, extras), target).found
+    pins = read_pins(path, _exported(path, chosen, named, extras), target)
+    markers, platform = strings(data.get("supported-markers")), target.recipe.platform
+    if markers and not any(applies(marker, platform, target.python) for marker in markers):
+        hint = "change 'environments' of [tool.uv] in pyproject.toml, then: uv lock"
+        raise LockError(f"{path}: supported-markers: only {' or '.join(markers)}", hint)
     return ForeignLock(
-        tuple(map(_UvFiles(path, target, data).find, pins)),
+        tuple(map(_UvFiles(path, target, data).find, pins.found)),
+        skipped=tuple(replace(spec, where=str(path)) for spec in pins.skipped),
         omitted=tuple(name for name in offered if name not in chosen),
     )
 
@@ -114,7 +120,7 @@ class _UvFiles:
 
     def __init__(self, path: Path, target: LockTarget, data: Mapping[str, Any]) -> None:
         self._where = str(path)
-        self._maker = PackageMaker(path, target.recipe.platform)
+        self._maker = PackageMaker(path, target.recipe)
         self._platform = target.recipe.platform
         self._tags = target.tags
         self._entries: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
@@ -139,8 +145,8 @@ class _UvFiles:
         wheel, sdist = best_wheel(_tables(entry.get("wheels")), self._tags), entry.get("sdist")
         if wheel is not None:
             url, sha256 = _url(wheel), _sha256(wheel)
-            if not sha256:
-                return Spec(f"{pin.name} @ {url}", pin.name, self._where)
+            if not sha256:  # another hash, or none
+                return replace(pin, text=f"{pin.name} @ {url}", where=self._where)
             needed = _tables(entry.get("dependencies"))
             needs = {str(item["name"]): "" for item in needed if "name" in item}
             return self._maker.make("pip", pin.name, version, url, {"sha256": sha256}, needs)

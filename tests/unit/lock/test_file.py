@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from conda_lock.lockfile.v1 import models as v1
 
 from builder.core.errors import LockError
 from builder.core.model import Lock, LockedBase, LockedPackage, LockedSource, LockRecord
-from builder.lock.file import read_lock, write_lock
+from builder.lock.file import LockEntry, _Metadata, read_lock, write_lock
 
 SYNAPSE = Path(__file__).parents[4] / "shared/data/synapse-ml"
 synapse = pytest.mark.skipif(
@@ -219,3 +220,30 @@ def test_not_a_lock(tmp_path, text):
 def test_missing_file(tmp_path):
     with pytest.raises(LockError, match="no such lock file"):
         read_lock(tmp_path / "conda-lock.yml")
+
+
+def test_git_of_conda_lock(tmp_path: Path) -> None:
+    """conda-lock writes the commit as its hash; what a group that is not built has stops nothing."""
+    path, commit = tmp_path / "conda-lock.yml", "c" * 40
+    write_lock(LOCK, path)
+    url = f"git+https://h.example/tool.git@{commit}"
+    text = path.read_text().replace(TORCH, url).replace("c" * 64, commit)
+    path.write_text(text)
+    (package,) = [package for package in read_lock(path).packages if package.manager == "pip"]
+    assert (package.url, package.sha256) == (url, None)
+
+
+def test_wheel_among_conda_packages(tmp_path: Path) -> None:
+    path = tmp_path / "conda-lock.yml"
+    write_lock(LOCK, path)
+    path.write_text(path.read_text().replace("zlib-1.0-0.conda", "zlib-1.0-py3-none-any.whl"))
+    with pytest.raises(LockError, match=r"package \w+: url: is no conda package"):
+        read_lock(path)
+
+
+def test_keys_of_conda_lock(tmp_path: Path) -> None:
+    """Those that builder does not read cannot change what has a URL and a hash."""
+    read = {"build", "source"} ^ set(v1.LockedDependency.model_fields)
+    assert read == set(LockEntry.model_fields)
+    others = {"git_metadata", "inputs_metadata"}  # what the lock was made from
+    assert set(v1.LockMeta.model_fields) - others == set(_Metadata.model_fields)

@@ -22,7 +22,10 @@ from builder.lock.formats import ForeignLock
 from builder.lock.imported import import_lock
 from builder.lock.inputs import Inputs, stale_reasons
 from builder.lock.request import BuiltWheel, LockRequest, SolveRequest
+from builder.lock.solve import Cutoffs
 from builder.lock.spec import SourceSpec
+from builder.lock.uv import NoWheels
+from tests.support.reporters import Notes
 
 BASE = LockedBase("debian:bookworm", f"sha256:{'b' * 64}")
 #: Wheels of two versions of Python; colorama is for Windows.
@@ -330,3 +333,144 @@ def test_variables_of_requirements(
     (folder / "requirements.txt").write_text(f"{line}\n")
     with pytest.raises(LockError, match="cannot name the variable AWS_SECRET"):
         run(folder, settings, lock="requirements.txt")
+
+
+@pytest.mark.parametrize(
+    ("lines", "pythons"),
+    [
+        # poetry writes the Pythons of the project beside each line
+        (
+            ["a==1 ; python_version >= '3.10' and python_version < '3.12'"],
+            "python 3.10.*|3.11.*",
+        ),
+        (["a==1 ; python_version == '3.10'", "b==1 ; python_full_version >= '3.9'"], "python 3.10.*"),
+        # the oldest Pythons need one more package, or the newest ones: others do without
+        (["a==1", "tomli==2 ; python_version < '3.11'", "b==1 ; python_version >= '3.14'"], "python 3.8.*|"),
+        (["a==1", "b==1 ; python_version >= '3.11' and python_version < '3.12'"], "python 3.11.*"),
+        # one name, two versions
+        (["a==1 ; python_version < '3.11'", "a==2 ; python_version >= '3.11'"], "python 3.8.*|"),
+        (["a==1", "b==1 ; sys_platform == 'win32'"], "python 3.8.*|"),
+    ],
+)
+def test_python_of_markers(
+    folder: Path, settings: Settings, solved: list[SolveRequest], lines: list[str], pythons: str
+) -> None:
+    """A list of requirements does not say for which Pythons it is; its markers do."""
+    wheels = {
+        f"{name}=={v}": f"{name} @ https://h.example/{name}-{v}-py3-none-any.whl"
+        for name in ("a", "b")
+        for v in "12"
+    }
+    text = "".join(f"{line} --hash=sha256:{'a' * 64}\n" for line in lines)
+    for pin, wheel in wheels.items():
+        text = text.replace(f"{pin} ", f"{wheel} ")
+    (folder / "requirements.txt").write_text(text)
+    (folder / "environment.yml").write_text("channels: [c]\ndependencies: []\n")
+    task = imported._Task(*_task_values(folder, settings, lock="requirements.txt"))
+    asked = "python " + "|".join(f"{version}.*" for version in imported._versions(task, ""))
+    assert asked.startswith(pythons) and (pythons.endswith("|") or asked == pythons)
+
+
+def _task_values(folder: Path, settings: Settings, **values: Any) -> tuple[Any, ...]:
+    inputs = Inputs.read(recipe(folder, **values))
+    request = SolveRequest(inputs.recipe, inputs.environment, settings)
+    return request, inputs, Cutoffs.of(inputs.recipe, None), inputs.recipe.imported_lock, None
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["a==1 ; sys_platform == 'win32'"], ':1: a==1 ; sys_platform == "win32": this and all other'),
+        (
+            ["c==1", "a==1 ; python_version == '3.10'", "b==1 ; python_version == '3.11'"],
+            ':2: a==1 ; python_version == "3.10": no version of Python keeps this',
+        ),
+    ],
+)
+def test_markers_of_no_python(
+    folder: Path, settings: Settings, solved: list[SolveRequest], lines: list[str], said: str
+) -> None:
+    (folder / "requirements.txt").write_text("\n".join(lines))
+    with pytest.raises(LockError) as caught:
+        run(folder, settings, lock="requirements.txt")
+    assert said.replace('"', "") in caught.value.message.replace("'", "").replace('"', "")
+    assert caught.value.hint and not solved
+
+
+def test_named_python(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
+    """What the user chooses is taken, whatever markers say."""
+    (folder / ".python-version").write_text("3.12\n")
+    text = "a==1\nb==1 ; python_version == '3.10'\nc==1 ; python_version == '3.11'\n"
+    (folder / "requirements.txt").write_text(text)
+    task = imported._Task(*_task_values(folder, settings, lock="requirements.txt"))
+    assert len(imported._versions(task, "")) == len(imported._MINORS)
+
+
+def test_older_python(
+    folder: Path, settings: Settings, solved: list[SolveRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uv names the Pythons for which a pin has wheels: the newest one that is older is tried next."""
+    tags = "the following Python ABI tags: `cp38`, `cp310`, `cp313`"
+    asked: list[tuple[LockedPackage, ...]] = []
+
+    def solve(request: SolveRequest, conda: Sequence[LockedPackage], *rest: Any) -> list[LockedPackage]:
+        asked.append(tuple(conda))
+        if len(asked) == 1:
+            raise NoWheels(SolveError(f"You require (`cp311`): {tags}"), ["num"])
+        return [
+            LockedPackage("num", "1", "pip", "linux-64", "https://h.example/num-1-py3-none-any.whl", "a" * 64)
+        ]
+
+    monkeypatch.setattr(imported, "solve_pip", solve)
+    (folder / "requirements.txt").write_text("num==1\n")
+    lock = run(folder, settings, lock="requirements.txt")
+    assert [p.name for p in lock.packages] == ["python", "num"] and len(asked) == 2
+    assert [request.environment.conda[-1].text for request in solved][1] == "python 3.8.*|3.10.*"
+    (folder / ".python-version").write_text("3.11\n")
+    asked.clear()
+    with pytest.raises(NoWheels):
+        run(folder, settings, lock="requirements.txt")
+
+
+def test_notes(
+    folder: Path, settings: Settings, solved: list[SolveRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What only this Python leaves out is printed, and what the platform leaves out is not."""
+    wheel = f"https://h.example/a-1-py3-none-any.whl --hash=sha256:{'a' * 64}"
+    text = f"a @ {wheel}\ntomli==2 ; python_version < '3.11'\nwin==1 ; sys_platform == 'win32'\n"
+    (folder / "requirements.txt").write_text(text)
+    reporter = Notes()
+    inputs = Inputs.read(recipe(folder, lock="requirements.txt"))
+    import_lock(LockRequest(inputs, settings, base=BASE, reporter=reporter))
+    (note,) = [text for text in reporter.notes if "left out" in text]
+    assert "requirements.txt:2: left out for this Python: tomli==2" in note
+
+
+def test_wheel_by_url(
+    folder: Path, settings: Settings, solved: list[SolveRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uv gets the Python and the wheels that the file has: its conda packages are those of the lock."""
+    asked: list[tuple[list[str], list[str], list[str]]] = []
+
+    def solve(
+        request: SolveRequest, conda: Sequence[LockedPackage], wheels: Sequence[LockedPackage], *rest: Any
+    ) -> list[LockedPackage]:
+        asked.append(
+            ([s.text for s in request.environment.pip], *([p.name for p in x] for x in (conda, wheels)))
+        )
+        return []
+
+    monkeypatch.setattr(imported, "solve_pip", solve)
+    wheels = f"# pip a @ https://h.example/a-1-py3-none-any.whl#sha256={'a' * 64}\n"
+    wheels += "# pip b @ https://h.example/b-1-py3-none-any.whl\n"
+    (folder / "list.txt").write_text(EXPLICIT + wheels)
+    run(folder, settings, lock="list.txt")
+    assert asked == [(["b @ https://h.example/b-1-py3-none-any.whl"], ["python", "six"], ["a"])]
+
+
+def test_order_of_a_list(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
+    """conda links an explicit list in its order, which has no dependencies."""
+    python, six = EXPLICIT.splitlines()[1:]
+    (folder / "list.txt").write_text(f"@EXPLICIT\n{six}\n{python}\n")
+    assert run(folder, settings, lock="list.txt").record.link_order == "six python"
+    assert run(folder, settings).record.link_order == ""

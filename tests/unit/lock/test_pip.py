@@ -22,6 +22,7 @@ from builder.lock.indexes import Indexes, check_kind, warn_of_kind
 from builder.lock.inputs import Inputs
 from builder.lock.pip import solve_pip
 from builder.lock.request import BuiltWheel, SolveRequest
+from builder.lock.solve import solve_pip_packages
 from builder.lock.spec import Environment, SourceSpec, Spec
 from tests.support.fileserver import Server
 from tests.support.gitserver import Repo
@@ -389,3 +390,43 @@ def test_uv_toml(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOKEN")
     with pytest.raises(ConfigError, match=r"^e\.yml: .*TOKEN is not set"):
         indexes.uv_toml("e.yml", {})
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "only-pip.yml"])
+def test_markers_that_leave_nothing(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of requirements of which none is for the target makes no image of Python alone."""
+    make_wheel(tmp_path / "links", "a", "1.0")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
+    (tmp_path / "requirements.txt").write_text("a ; sys_platform == 'win32'\nb ; python_version < '3'\n")
+    text = "channels: [c]\ndependencies: [python, pip: [a ; sys_platform == 'win32']]\n"
+    (tmp_path / "only-pip.yml").write_text(text)
+    with pytest.raises(SolveError, match=r": a ; sys_platform .* all others are false"):
+        solve_pip_packages(request(tmp_path, name), [PYTHON])
+    (tmp_path / name).write_text((tmp_path / name).read_text().replace("win32", "linux"))
+    assert len(solve_pip_packages(request(tmp_path, name), [PYTHON])) == 1
+    (tmp_path / "more.yml").write_text(text.replace("python,", "python, zlib,"))
+    assert solve_pip_packages(request(tmp_path, "more.yml"), [PYTHON]) == []
+
+
+def test_hash_of_a_constraint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for pip, a file has to have one of the hashes that its constraint names."""
+    links = tmp_path / "links"
+    digest = sha256_file(make_wheel(links, "a", "1.0"))
+    monkeypatch.setenv("PIP_FIND_LINKS", str(links))
+    (tmp_path / "requirements.txt").write_text("-c limits.txt\na\n")
+    (tmp_path / "limits.txt").write_text(f"a==1.0 --hash={digest}\n")
+    assert [package.version for package in solve(tmp_path, "requirements.txt")] == ["1.0"]
+    (tmp_path / "limits.txt").write_text(f"a==1.0 --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(SolveError, match="limits.txt:1: no wheel of a has a hash"):
+        solve(tmp_path, "requirements.txt")
+
+
+def test_wheels_of_another_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hint names the newest Python for which there are some."""
+    for tag in ("cp39-cp39", "cp310-cp310"):
+        make_wheel(tmp_path / "links", "num", "1.21.6", tag=f"{tag}-manylinux_2_17_x86_64")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
+    (tmp_path / "requirements.txt").write_text("num==1.21.6\n")
+    with pytest.raises(SolveError) as caught:
+        solve(tmp_path, "requirements.txt")
+    assert "num has wheels for another Python: name it: 3.10 in .python-version" in caught.value.hint

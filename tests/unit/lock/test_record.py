@@ -24,7 +24,7 @@ def written(*packages: OsPackage) -> dict[str, str]:
 def test_round_trip() -> None:
     """Each field has a key, and values of other tools stay."""
     base = LockedBase("debian:bookworm", f"sha256:{'e' * 64}")
-    record = LockRecord({"conda": "[]"}, "a", "b", "c", "d", (HELLO,), "e", {"tool": "f"})
+    record = LockRecord({"conda": "[]"}, "a", "b", "c", "d", (HELLO,), "e", {"tool": "f"}, "g h")
     custom = custom_metadata(Lock((), (), record=record, base=base))
     assert read_custom(custom) == (record, base, {})
     assert len(custom) == len(fields(LockRecord)) + 2 and list(custom) == sorted(custom)

@@ -286,9 +286,8 @@ def test_old_version(tmp_path: Path, index: dict[str, list[str]], monkeypatch: p
     solve = first_stubs("numpy", "1.21.0")
     with pytest.raises(WheelError) as caught:
         made.solve(solve, locked)
-    assert (
-        caught.value.hint == "numpy 1.21.0 has no wheel for Python 3.11.2: write numpy>=1.23.2; read the log"
-    )
+    problem, hints = "numpy 1.21.0 has no wheel for Python 3.11.2", "an older Python into .python-version"
+    assert caught.value.hint == f"{problem}: write numpy>=1.23.2, or {hints}; read the log"
 
 
 def test_newer_glibc(tmp_path: Path, index: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:

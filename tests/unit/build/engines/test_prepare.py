@@ -10,7 +10,7 @@ import pytest
 from builder.build.bases.image import BaseImage
 from builder.build.engines import prepare
 from builder.build.engines.base import BuildRequest
-from builder.build.engines.prepare import open_locked_base
+from builder.build.engines.prepare import open_locked_base, ordered_packages
 from builder.build.steps import apt_install, apt_solve
 from builder.build.steps.apt_install import OsInstall
 from builder.core.errors import LockError
@@ -19,7 +19,7 @@ from builder.core.stages import BuildOptions
 from builder.core.store.blobs import Store
 from builder.lock.config.recipe import Recipe
 from tests.support import image_kit
-from tests.support.engines import HASH, request
+from tests.support.engines import HASH, package, request
 
 HELLO = OsPackage("hello", "2.10-3", "amd64", "http://deb.debian.org/debian/pool/h/hello.deb", HASH, 5)
 
@@ -90,3 +90,22 @@ def test_packages_of_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op
         assert open_locked_base(replace(made, lock=lock, wheel_of="demo")).layers[-1] == layer
         assert asked.pop() == (*packages, "pip", "build", "demo", "base_packages")
     assert opened == [True, True]
+
+
+@pytest.mark.parametrize(
+    "url", ["https://h.example/tool-1.0.tar.gz", f"git+https://h.example/tool.git@{'c' * 40}"]
+)
+def test_source_in_a_lock_of_conda_lock(tmp_path: Path, url: str) -> None:
+    """It has to be built, which no build does: before anything is downloaded the message names it."""
+    made = request(tmp_path, [package("tool", "pip", url=url)])
+    with pytest.raises(LockError, match="tool is locked from its source") as caught:
+        ordered_packages(made.recipe, made.lock)
+    assert f"tool @ {url}" in caught.value.hint
+
+
+def test_order_of_a_list(tmp_path: Path) -> None:
+    """That of an explicit list stays; else names decide where there are no dependencies."""
+    made = request(tmp_path, [package(name) for name in ("b", "a", "c")])
+    assert [p.name for p in ordered_packages(made.recipe, made.lock)] != ["b", "a", "c"]
+    listed = replace(made.lock, record=LockRecord(link_order="b a c"))
+    assert [p.name for p in ordered_packages(made.recipe, listed)] == ["b", "a", "c"]

@@ -15,12 +15,15 @@ from pathlib import Path
 import pytest
 
 import builder.build.fetch.download
-from builder.build.fetch.packages import fetch_packages
+from builder.build.fetch.packages import fetch_for, fetch_packages
 from builder.core.errors import FetchError, HashMismatch, SpaceError
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.net.urlvariables import UrlVariables
+from builder.lock.config.recipe import Recipe
+from builder.lock.inputs import Inputs
+from builder.lock.spec import Environment
 from tests.support.disk import small_disk
 from tests.support.waiting import until
 from tests.unit.build.fetch.conftest import DATA, Notes, mirrored, offline, package, partials
@@ -402,3 +405,19 @@ def test_full_disk(server, settings, tmp_path, monkeypatch, announced):
         for left in partials(Store(own.cache)):
             left.unlink()
         assert fetch_packages([small], Workspace(own, Store(own.cache)))[0].path.read_bytes() == b"fits"
+
+
+def test_wheel_of_the_project(settings, store, tmp_path):
+    """Its URL has its path there; no other path leads out of the project."""
+    root = tmp_path / "project"
+    (root / "my wheels").mkdir(parents=True)
+    name = "some_package-1.0-py3-none-any.whl"
+    (root / "my wheels" / name).write_bytes(DATA)
+    target = Recipe.model_validate({"name": "t", "base": "debian:bookworm", "lock": "uv.lock", "root": root})
+    inputs, work = Inputs(target, Environment(root / "e.yml", "", (), (), ())), Workspace(settings, store)
+    (fetched,) = fetch_for(inputs, [package(f"builder://find-links/my%20wheels/{name}", manager="pip")], work)
+    assert fetched.path == root / "my wheels" / name
+    (tmp_path / name).write_bytes(DATA)
+    for url in (f"builder://find-links/../{name}", f"builder://find-links/a/%2e%2e/%2e%2e/{name}"):
+        with pytest.raises(FetchError, match="no find-links folder, page or index has it"):
+            fetch_for(inputs, [package(url, manager="pip")], work)

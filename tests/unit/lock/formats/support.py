@@ -15,6 +15,13 @@ FORGE = "https://conda.anaconda.org/conda-forge"
 FILES = "https://files.example/packages"
 
 
+def recipe(root: Path, **values: object) -> Recipe:
+    """A recipe of a project, for a machine like RHEL 8."""
+    given = {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "root": root}
+    given["virtual_packages"] = {"__glibc": "2.28"}
+    return Recipe.model_validate({**given, **values})
+
+
 def read(
     path: Path,
     *,
@@ -25,10 +32,9 @@ def read(
     glibc: int = 28,
 ) -> ForeignLock:
     """The lock as builder reads it for a machine like RHEL 8."""
-    values = {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "root": path.parent}
-    values |= {"platform": platform, "groups": tuple(groups), "lock_environment": environment}
+    values = {"platform": platform, "groups": tuple(groups), "lock_environment": environment}
     values["virtual_packages"] = {"__glibc": f"2.{glibc}"}
-    return read_foreign(path, LockTarget(Recipe.model_validate(values), python or ""))
+    return read_foreign(path, LockTarget(recipe(path.parent, **values), python or ""))
 
 
 def written(folder: Path, name: str, text: str) -> Path:

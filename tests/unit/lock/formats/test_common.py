@@ -9,7 +9,7 @@ import pytest
 from builder.core.errors import LockError
 from builder.lock.config.safeyaml import MAX_BYTES
 from builder.lock.formats.common import PackageMaker, read_text, read_toml
-from tests.unit.lock.formats.support import A, written
+from tests.unit.lock.formats.support import A, recipe, written
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_packages(tmp_path: Path, changes: dict[str, str], said: str) -> None:
     values |= changes
     url, name, version = values.pop("url"), values.pop("name"), values.pop("version")
     with pytest.raises(LockError) as caught:
-        PackageMaker(tmp_path / "x.lock", "linux-64").make(
+        PackageMaker(tmp_path / "x.lock", recipe(tmp_path)).make(
             "pip", name, version, url, {"sha256": values["sha256"]}
         )
     assert said in caught.value.message and "secret@" not in str(caught.value)
 
 
 def test_credentials(tmp_path: Path) -> None:
-    maker = PackageMaker(tmp_path / "x.lock", "linux-64")
+    maker = PackageMaker(tmp_path / "x.lock", recipe(tmp_path))
     package = maker.make(
         "pip", "A.B", "1", "https://me:secret@h.example/a_b-1-py3-none-any.whl", {"sha256": A}
     )

@@ -43,3 +43,23 @@ def test_damage(tmp_path: Path, old: str, new: str, said: str) -> None:
     with pytest.raises(LockError) as caught:
         read(written(tmp_path, "x.txt", LIST.replace(old, new)))
     assert said in caught.value.message and caught.value.hint
+
+
+def test_wheels(tmp_path: Path) -> None:
+    """conda-lock writes them as comments, which conda-lock and micromamba install."""
+    wheel, commit = "https://h.example/tool-1.0-py3-none-any.whl", "c" * 40
+    text = f"""{LIST}
+# pip tool @ {wheel}#sha256={A}
+# pip old @ https://h.example/old-1.0.tar.gz#sha256={A}
+# pip own @ git+https://h.example/own.git@{commit}
+# pip open @ https://h.example/open-1.0-py3-none-any.whl
+# pipes are no packages
+"""
+    path = written(tmp_path, "conda-linux-64.lock", text)
+    lock = read(path, python=None)
+    assert names(lock)[2:] == ["python 3.11.9", "tool 1.0"] and lock.packages[-1].sha256 == A
+    assert [(source.kind, source.name) for source in lock.sources] == [("archive", "old"), ("git", "own")]
+    assert [pin.where.rpartition(":")[2] for pin in lock.pinned] == ["12"]
+    path.write_text(f"{LIST}# pip tool\n")
+    with pytest.raises(LockError, match=":8: tool: not pinned"):
+        read(path, python=None)

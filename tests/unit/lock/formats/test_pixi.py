@@ -76,6 +76,16 @@ FILES_BY_VERSION = {
 }
 
 
+#: Fields of a wheel that a conda channel offers, as py-rattler 0.28 writes them.
+PURE = """\
+  name: pure_one
+  version: '1.0'
+  build: py3_none_any_0
+  subdir: noarch
+  noarch: python
+"""
+
+
 @pytest.mark.parametrize("version", FILES_BY_VERSION)
 def test_versions(tmp_path: Path, version: int) -> None:
     lock = read(written(tmp_path, "pixi.lock", FILES_BY_VERSION[version]), python=None)
@@ -199,3 +209,12 @@ def test_damage(tmp_path: Path, change: tuple[str, str], said: str) -> None:
         read(changed(tmp_path, change))
     assert said in caught.value.message and caught.value.hint
     assert caught.value.message.startswith(str(tmp_path / "pixi.lock"))
+
+
+def test_wheel_of_a_channel(tmp_path: Path) -> None:
+    """rattler takes wheels of conda channels; name and version are those of the file."""
+    wheel = f"{FORGE}/noarch/Pure_One-1.0-py3-none-any.whl"
+    text = FILES_BY_VERSION[7].replace(WHEEL, wheel).replace("- pypi:", "- conda:")
+    text = text.replace("  name: rich\n  version: 13.9.4\n", PURE).replace(NEEDS, "")
+    (package,) = [p for p in read(written(tmp_path, "pixi.lock", text)).packages if p.manager == "pip"]
+    assert (package.name, package.version, package.url, package.sha256) == ("pure-one", "1.0", wheel, B)

@@ -83,8 +83,17 @@ tool @ git+ssh://git@github.com/o/tool.git@{COMMIT} ; os_name == "posix"
 
 def test_nested(tmp_path: Path) -> None:
     written(tmp_path, "base.txt", "idna==3.7\n")
-    lock = read(written(tmp_path, "dev.txt", "-r base.txt\nidna==3.7\n-c constraints.txt\n"))
+    dev = written(tmp_path, "dev.txt", "-r base.txt\nidna==3.7\n-c constraints.txt\n")
+    with pytest.raises(LockError, match="constraints.txt does not exist"):
+        read(dev)
+    written(tmp_path, "constraints.txt", f"certifi<3\nidna==3.7 --hash=sha256:{A}\n")
+    lock = read(dev)
     assert [pin.text for pin in lock.pinned] == ["idna==3.7"]
+    assert lock.section is not None
+    assert [(limit.text, limit.hashes) for limit in lock.section.constraints] == [
+        ("certifi<3", ()),
+        ("idna==3.7", (f"sha256:{A}",)),
+    ]
     written(tmp_path, "base.txt", "-r dev.txt\n")
     with pytest.raises(LockError, match="names itself"):
         read(tmp_path / "dev.txt")
@@ -107,3 +116,28 @@ def test_damage(tmp_path: Path, text: str, said: str, hint: str) -> None:
     with pytest.raises(LockError) as caught:
         read(written(tmp_path, "requirements.txt", text))
     assert said in caught.value.message and hint in caught.value.hint
+
+
+def test_wheel_of_the_project(tmp_path: Path) -> None:
+    """Its URL has its path in the project, which no other machine has to know."""
+    name = "a_b-1.0+x-py3-none-any.whl"
+    for folder in ("wh", "my wheels"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).touch()
+    blank = (tmp_path / "my wheels" / name).as_uri()
+    for line, folder in ((f"./wh/{name}", "wh"), (f"a-b @ {blank} ; python_version > '3'", "my%20wheels")):
+        text = f"six==1\n{line} --hash=sha256:{A}\n"
+        (package,) = read(written(tmp_path, "requirements.txt", text)).packages
+        assert (package.name, package.version, package.sha256) == ("a-b", "1.0+x", A)
+        assert package.url == f"builder://find-links/{folder}/{name}" and package.filename == name
+    outside = f"six==1\n../{name} --hash=sha256:{A}\n"
+    with pytest.raises(LockError, match="is outside of the project"):
+        read(written(tmp_path, "requirements.txt", outside))
+
+
+def test_skipped(tmp_path: Path) -> None:
+    text = "a==1 ; sys_platform == 'win32'\n-e git+https://h.example/b@main ; python_version < '3'\n"
+    lock = read(written(tmp_path, "requirements.txt", text))
+    assert not lock.found
+    assert [spec.where.rpartition(":")[2] for spec in lock.skipped] == ["1", "2"]
+    assert "sys_platform" in lock.skipped[0].text and "python_version" in lock.skipped[1].text

@@ -174,3 +174,27 @@ def test_damage(tmp_path: Path, old: str, new: str, said: str) -> None:
         read(project(tmp_path, (old, new)))
     assert said in caught.value.message and caught.value.hint
     assert caught.value.message.startswith(str(tmp_path / "uv.lock"))
+
+
+def test_wheel_of_the_project(tmp_path: Path) -> None:
+    path = project(
+        tmp_path,
+        (
+            f'{{ git = "https://github.com/o/mike.git?rev=main#{COMMIT}" }}',
+            '{ path = "wh/mike-2.2.0-py3-none-any.whl" }\n'
+            f'wheels = [{{ filename = "mike-2.2.0-py3-none-any.whl", hash = "sha256:{C}" }}]',
+        ),
+    )
+    (tmp_path / "wh").mkdir()
+    (tmp_path / "wh" / "mike-2.2.0-py3-none-any.whl").touch()
+    lock = read(path, groups=["main", "docs"])
+    (mike,) = [package for package in lock.packages if package.name == "mike"]
+    assert mike.url == "builder://find-links/wh/mike-2.2.0-py3-none-any.whl" and mike.sha256 == C
+
+
+def test_other_environments(tmp_path: Path) -> None:
+    """uv does not install from a lock whose ``environments`` leave out the target."""
+    markers = 'supported-markers = ["sys_platform == \'darwin\'"]\n\n[[package]]\nname = "mike"'
+    with pytest.raises(LockError, match="supported-markers: only sys_platform == 'darwin'") as caught:
+        read(project(tmp_path, ('[[package]]\nname = "mike"', markers)))
+    assert "'environments' of [tool.uv]" in caught.value.hint
