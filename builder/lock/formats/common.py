@@ -136,15 +136,13 @@ class PackageMaker:
         except SolveError as e:
             raise self.error(e.message, e.hint) from None
 
-    def wheel(
-        self, url: str, sha256: str, needs: Mapping[str, str] | None = None, name: str = ""
-    ) -> LockedPackage:
-        """Return the wheel of a URL or path; its file name has the version, and the name if none.
+    def wheel(self, url: str, sha256: str, needs: Mapping[str, str] = {}) -> LockedPackage:
+        """Return the wheel of a URL or path, whose file name has its name and version.
 
         Raises as :meth:`make`.
         """
-        of_file, version = [*filename_of(url).split("-"), ""][:2]
-        return self.make("pip", name or of_file, version, url, {"sha256": sha256}, needs)
+        name, version = [*filename_of(url).split("-"), ""][:2]
+        return self.make("pip", name, version, url, {"sha256": sha256}, needs)
 
     def _place(self, url: str) -> str:
         """Return the path in the project of a wheel on this machine; of one elsewhere its name."""

@@ -16,10 +16,7 @@ from .foreign import ForeignLock, LockTarget
 from .requirements import read_pins
 
 #: The end of a line, behind ``#``.
-_HASHES = {
-    "sha256": re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE),
-    "md5": re.compile(r"(?:md5:)?([0-9a-f]{32})", re.IGNORECASE),
-}
+_HASH = re.compile(r"(?i)(?:sha256:)?(?P<sha256>[0-9a-f]{64})|(?:md5:)?(?P<md5>[0-9a-f]{32})")
 #: The beginning of a wheel's line, which conda-lock and micromamba install, and conda does not.
 _PIP = "# pip "
 _ARCHIVE = re.compile(r"(.+)-([^-]+)-([^-]+?)(?:\.conda|\.tar\.bz2)")
@@ -57,13 +54,11 @@ def _package(line: str, here: str, recipe: Recipe) -> LockedPackage:
         problem = f"{here}: not a URL of a conda package: {line[:200]!r}"
         hint = "write the list again, and a wheel as # pip NAME @ URL#sha256=HASH"
         raise LockError(problem, hint)
-    found = {name: pattern.fullmatch(fragment) for name, pattern in _HASHES.items()}
-    hashes = {name: digits[1] for name, digits in found.items() if digits}
-    maker = PackageMaker(Path(here), recipe)
-    if not hashes:
+    hashes, maker = _HASH.fullmatch(fragment), PackageMaker(Path(here), recipe)
+    if hashes is None:
         raise maker.error(
             f"package {match[1]}: no hash",
             "without a hash a download cannot be verified: write the list with hashes: "
             "conda list --explicit --sha256 (or --md5)",
         )
-    return maker.make("conda", match[1], match[2], url, hashes)
+    return maker.make("conda", match[1], match[2], url, hashes.groupdict())

@@ -8,7 +8,6 @@ from packaging.tags import Tag
 
 from builder.core.model import LockedPackage
 from builder.lock.config.recipe import Recipe
-from builder.lock.pipsection import PipSection
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.wheels import target_tags
 
@@ -38,8 +37,10 @@ class ForeignLock:
     """The part of a foreign lock that is for one platform, one Python and the chosen groups."""
 
     found: tuple[Found, ...] = ()
-    section: PipSection | None = None
-    """The options and constraints of a requirements file; None for other formats."""
+    index_options: tuple[str, ...] = ()
+    """``--index-url URL`` and the like, in the file's order (requirements files only)."""
+    limits: tuple[Spec, ...] = ()
+    """The constraints that such a file names with ``-c``."""
     skipped: tuple[Spec, ...] = ()
     """The requirements whose markers are false for the target, each with its marker."""
     channels: tuple[str, ...] = ()
@@ -48,19 +49,6 @@ class ForeignLock:
     """The groups and extras of the file that were not chosen."""
     tool: str = ""
     """The kind of the file, for messages."""
-
-    @property
-    def index_options(self) -> tuple[str, ...]:
-        """``--index-url URL`` and the like, of a requirements file."""
-        if self.section is None:
-            return ()
-        named = {"--index-url": [self.section.index]} if self.section.index else {}
-        named |= {
-            "--extra-index-url": self.section.extra_indexes,
-            "--find-links": self.section.links,
-        }
-        options = (f"{option} {url}" for option, urls in named.items() for url in urls)
-        return tuple(dict.fromkeys(options))
 
     @property
     def packages(self) -> list[LockedPackage]:

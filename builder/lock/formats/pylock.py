@@ -145,7 +145,7 @@ class _PylockReader:
         url = (_url(origin) or filename).partition("#")[0]
         names = (item.get("name") for item in package.dependencies or ())
         needs = {name: "" for name in names if isinstance(name, str)}
-        return self._maker.wheel(url, origin.hashes.get("sha256", ""), needs, package.name)
+        return self._maker.wheel(url, origin.hashes.get("sha256", ""), needs)
 
 
 def _url(origin: PackageWheel | PackageArchive | PackageSdist | PackageVcs) -> str:

@@ -57,8 +57,14 @@ def read_pins(path: Path, text: str, target: LockTarget) -> ForeignLock:
     reader = _RequirementsReader(section, target)
     found: list[Found | None] = [reader.requirement(spec) for spec in section.specs]
     found += [reader.source(source) for source in section.sources]
+    options = [f"--index-url {section.index}"] if section.index else []
+    options += [f"--extra-index-url {url}" for url in section.extra_indexes]
+    options += [f"--find-links {link}" for link in section.links]
+    options += [f"--no-binary {name}" for name in section.no_binary]
+    options += [f"--only-binary {name}" for name in section.only_binary]
     kept = tuple(item for item in found if item is not None)
-    return ForeignLock(kept, section, tuple(reader.skipped))
+    limits, skipped = tuple(section.constraints), tuple(reader.skipped)
+    return ForeignLock(kept, tuple(dict.fromkeys(options)), limits, skipped)
 
 
 class _RequirementsReader:
@@ -89,7 +95,7 @@ class _RequirementsReader:
         if fragment.startswith("sha256="):
             hashes = hashes or (fragment.replace("=", ":"),)
         if len(hashes) == 1:
-            return self._maker.wheel(url, hashes[0].removeprefix("sha256:"), name=spec.name)
+            return self._maker.wheel(url, hashes[0].removeprefix("sha256:"))
         return Spec(f"{spec.name} @ {url}", spec.name, spec.where, hashes=hashes)
 
     def source(self, source: SourceSpec) -> LockedPackage | SourceSpec | None:
@@ -110,7 +116,7 @@ class _RequirementsReader:
             root, folder = self._section.root.absolute(), self._section.path.parent.absolute()
             url = os.path.relpath(root / url, folder)
         if url.endswith(".whl"):
-            return self._maker.wheel(url, source.sha256, name=source.name or "")
+            return self._maker.wheel(url, source.sha256)
         return replace(source, url=url)
 
     def _pin(self, spec: Spec, requirement: Requirement, hashes: tuple[str, ...]) -> Spec | None:

@@ -76,11 +76,7 @@ def _project(path: Path) -> dict[str, Any]:
             "copy the project's pyproject.toml (and those of its workspace members) beside the "
             "lock, or export it where it is: uv export --format pylock.toml -o pylock.toml",
         )
-    data = read_toml(project)
-    for key in ("project", "dependency-groups"):
-        if not isinstance(data.get(key, {}), dict):
-            raise LockError(f"{project}: {key} is not a table", "correct the file")
-    return data
+    return read_toml(project)
 
 
 def _groups(project: Mapping[str, Any]) -> tuple[list[str], list[str]]:

@@ -89,8 +89,7 @@ def test_nested(tmp_path: Path) -> None:
     written(tmp_path, "constraints.txt", f"certifi<3\nidna==3.7 --hash=sha256:{A}\n")
     lock = read(dev)
     assert [pin.text for pin in lock.pinned] == ["idna==3.7"]
-    assert lock.section is not None
-    assert [(limit.text, limit.hashes) for limit in lock.section.constraints] == [
+    assert [(limit.text, limit.hashes) for limit in lock.limits] == [
         ("certifi<3", ()),
         ("idna==3.7", (f"sha256:{A}",)),
     ]
