@@ -61,7 +61,7 @@ OTHERS: dict[str, Callable[[Path, int], object]] = {
     "folder": lambda path, most: path.mkdir(),
     "device": lambda path, most: path.symlink_to("/dev/zero"),
     "too large": lambda path, most: path.write_bytes(b"#" * (most + 1)),
-    "not UTF-8": lambda path, most: path.write_bytes(b"\xff\xfe"),
+    "not UTF-8": lambda path, most: path.write_bytes(b"\x80\xfe"),
 }
 
 
