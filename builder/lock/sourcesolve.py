@@ -347,11 +347,16 @@ class SourceSolver:
         if version in others - found:
             own = f"the target's 2.{glibc_minor(recipe)}"
             return f"{name} {version} has a wheel for a newer glibc than {own}: name a newer base"
-        newer = [v for v in found if v > version and not v.is_prerelease]
-        if version in found or not newer:
+        newer = [f"{name}>={v}" for v in sorted(found) if v > version and not v.is_prerelease][:1]
+        if version in found:
             return ""
-        problem = f"{name} {version} has no wheel for Python {python}"
-        return f"{problem}: write {name}>={min(newer)}, or an older Python into .python-version"
+        older = (f"3.{minor}" for minor in reversed(range(8, int(python.split(".")[1]))))
+        has_wheel = (
+            v for v in older if version in find_wheels(name, self.request, v, self.indexes)
+        )
+        ways = newer + [f"python={v} (or {v} into .python-version)" for v in [*has_wheel][:1]]
+        problem = f"{name} {version} has no wheel for Python {python}: write "
+        return problem + " or ".join(ways) if ways else ""
 
     def _check_hash(self, sdist: SourceSpec) -> None:
         """Raise SolveError if the requirement names hashes (``--hash``), and not the source's."""
