@@ -18,6 +18,14 @@ LIST = f"""\
 
 {FORGE}/linux-64/python-3.11.9-hb806964_0_cpython.conda#sha256:{A}
 """
+#: Wheels as conda-lock writes them: as comments, which conda-lock and micromamba install.
+WHEELS = f"""
+# pip tool @ https://h.example/tool-1.0-py3-none-any.whl#sha256={A}
+# pip old @ https://h.example/old-1.0.tar.gz#sha256={A}
+# pip own @ git+https://h.example/own.git@{"c" * 40}
+# pip open @ https://h.example/open-1.0-py3-none-any.whl
+# pipes are no packages
+"""
 
 
 def test_list(tmp_path: Path) -> None:
@@ -46,16 +54,7 @@ def test_damage(tmp_path: Path, old: str, new: str, said: str) -> None:
 
 
 def test_wheels(tmp_path: Path) -> None:
-    """conda-lock writes them as comments, which conda-lock and micromamba install."""
-    wheel, commit = "https://h.example/tool-1.0-py3-none-any.whl", "c" * 40
-    text = f"""{LIST}
-# pip tool @ {wheel}#sha256={A}
-# pip old @ https://h.example/old-1.0.tar.gz#sha256={A}
-# pip own @ git+https://h.example/own.git@{commit}
-# pip open @ https://h.example/open-1.0-py3-none-any.whl
-# pipes are no packages
-"""
-    path = written(tmp_path, "conda-linux-64.lock", text)
+    path = written(tmp_path, "conda-linux-64.lock", LIST + WHEELS)
     lock = read(path, python=None)
     assert names(lock)[2:] == ["python 3.11.9", "tool 1.0"] and lock.packages[-1].sha256 == A
     assert [(source.kind, source.name) for source in lock.sources] == [("archive", "old"), ("git", "own")]

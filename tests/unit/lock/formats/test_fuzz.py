@@ -66,6 +66,6 @@ def test_requirement_lists(attempt: Callable[[str, bytes], None], data: bytes) -
 
 
 @fuzz(60)
-@given(Sample(test_explicit.LIST.encode()).damaged())
+@given(Sample((test_explicit.LIST + test_explicit.WHEELS).encode()).damaged())
 def test_explicit_lists(attempt: Callable[[str, bytes], None], data: bytes) -> None:
     attempt("list.txt", data)
