@@ -63,6 +63,8 @@ class Reader:
     """The word for a file in messages."""
     links: bool = True
     pipes: bool = False
+    marked: bool = False
+    """Whether a text may begin with a mark of another form of Unicode, as PowerShell writes it."""
 
     def read(self, path: Path, missing: str = "") -> bytes:
         """Return the content of a file.
@@ -94,14 +96,11 @@ class Reader:
             raise self.error(f"{path}{problem}", self.hint) from None
 
     def text(self, path: Path, missing: str = "") -> str:
-        """Return the content of a text file. The arguments are those of :meth:`read`.
-
-        It is in UTF-8, or begins with a mark of another form of Unicode, as PowerShell writes it.
-        """
+        """Return the content of a text file. The arguments are those of :meth:`read`."""
         data = self.read(path, missing)
-        marked = (name for name, boms in _BOMS.items() if data.startswith(boms))
+        names = (name for name, boms in _BOMS.items() if self.marked and data.startswith(boms))
         try:
-            return data.decode(next(marked, "utf-8-sig"))
+            return data.decode(next(names, "utf-8-sig"))
         except UnicodeDecodeError as e:
             line = data.count(b"\n", 0, e.start) + 1
             raise self.error(f"{path}:{line}: not UTF-8 text", self.hint) from None

@@ -96,7 +96,7 @@ def read_text(path: Path, what: str = "file", hint: str = "check the path") -> s
         ConfigError: the file does not exist or cannot be read.
     """
     correct = "write a UTF-8 text file; split a large one, comments count too"
-    return Reader(ConfigError, correct, MAX_BYTES, what).text(path, hint)
+    return Reader(ConfigError, correct, MAX_BYTES, what, marked=True).text(path, hint)
 
 
 def not_yaml(path: Path, error: yaml.YAMLError, text: str) -> ConfigError:

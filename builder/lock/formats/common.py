@@ -36,7 +36,7 @@ def read_text(path: Path) -> str:
         LockError: the file is missing, is not text, or has more than 16 MiB.
     """
     missing = "check the path in the recipe's 'lock:'"
-    text = Reader(LockError, RESTORE, MAX_BYTES, "lock file").text(path, missing)
+    text = Reader(LockError, RESTORE, MAX_BYTES, "lock file", marked=True).text(path, missing)
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise LockError(f"{path}:{line}: not text", RESTORE)

@@ -51,10 +51,13 @@ def test_marked_text(tmp_path: Path, encoding: str) -> None:
     """PowerShell writes UTF-16 with a mark; what ends within a character is no text."""
     path, data = tmp_path / "a", "\N{BYTE ORDER MARK}a".encode(encoding)
     path.write_bytes(data)
-    assert READER.text(path) == "a"
-    path.write_bytes(data[:-1])
+    reader = Reader(ConfigError, "correct it", 10, marked=True)
+    assert reader.text(path) == "a"
     with pytest.raises(ConfigError, match="a:1: not UTF-8 text"):
         READER.text(path)
+    path.write_bytes(data[:-1])
+    with pytest.raises(ConfigError, match="a:1: not UTF-8 text"):
+        reader.text(path)
 
 
 def test_pipes(tmp_path: Path) -> None:
