@@ -141,7 +141,7 @@ class _UvFiles:
         wheel, sdist = best_wheel(_tables(entry.get("wheels")), self._tags), entry.get("sdist")
         if wheel is not None:
             url, sha256 = _url(wheel), _sha256(wheel)
-            if not sha256:  # another hash, or none
+            if not sha256 and "://" in url:  # another hash, or none
                 return replace(pin, text=f"{pin.name} @ {url}", where=self._where)
             needed = _tables(entry.get("dependencies"))
             needs = {str(item["name"]): "" for item in needed if "name" in item}

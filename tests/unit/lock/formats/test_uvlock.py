@@ -132,6 +132,14 @@ def test_without_hash(tmp_path: Path) -> None:
     assert [pin.text for pin in lock.pinned] == [f"rich @ {FILES}/3/rich-13.9.4-py3-none-any.whl"]
 
 
+def test_folder_of_wheels(tmp_path: Path) -> None:
+    """uv writes no hash of a wheel in a folder of ``find-links``."""
+    url = f'url = "{FILES}/3/rich-13.9.4-py3-none-any.whl", hash = "sha256:{B}"'
+    with pytest.raises(LockError, match="rich-13.9.4-py3-none-any.whl has no sha256") as caught:
+        read(project(tmp_path, (url, 'path = "rich-13.9.4-py3-none-any.whl"')))
+    assert "find-links" in caught.value.hint
+
+
 def test_sdist_only(tmp_path: Path) -> None:
     path = project(tmp_path, ("rich-13.9.4-py3-none-any.whl", "rich-13.9.4-cp39-cp39-win_amd64.whl"))
     assert ("sdist", "rich") in [(s.kind, s.name) for s in read(path).sources]
