@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-#: Encodings by the marks at the beginning of a text; UTF-32's begins with that of UTF-16.
-_BOMS = {
-    "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
-    "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
-}
+#: The marks at the beginning of UTF-16.
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 #: What a message says of a file, by the error number of :func:`open_ordinary`.
 _PROBLEMS = {errno.ELOOP: " is a symbolic link", errno.ENXIO: " is not an ordinary file"}
 
@@ -64,7 +61,7 @@ class Reader:
     links: bool = True
     pipes: bool = False
     marked: bool = False
-    """Whether a text may begin with a mark of another form of Unicode, as PowerShell writes it."""
+    """Whether a text may be UTF-16 that begins with its mark, as PowerShell writes it."""
 
     def read(self, path: Path, missing: str = "") -> bytes:
         """Return the content of a file.
@@ -98,9 +95,9 @@ class Reader:
     def text(self, path: Path, missing: str = "") -> str:
         """Return the content of a text file. The arguments are those of :meth:`read`."""
         data = self.read(path, missing)
-        names = (name for name, boms in _BOMS.items() if self.marked and data.startswith(boms))
+        is_utf16 = self.marked and data.startswith(_UTF16)
         try:
-            return data.decode(next(names, "utf-8-sig"))
+            return data.decode("utf-16" if is_utf16 else "utf-8-sig")
         except UnicodeDecodeError as e:
             line = data.count(b"\n", 0, e.start) + 1
             raise self.error(f"{path}:{line}: not UTF-8 text", self.hint) from None

@@ -237,3 +237,6 @@ def test_fragment_is_no_selector(tmp_path: Path) -> None:
 def test_utf_16(tmp_path: Path) -> None:
     (tmp_path / "r.txt").write_bytes("rich\r\nidna\r\n".encode("utf-16"))
     assert [spec.name for spec in read(tmp_path, "-r r.txt").pip] == ["rich", "idna"]
+    for encoding in ("utf-32", "latin-1"):  # pip reads these, too
+        (tmp_path / "r.txt").write_bytes("# coding: latin-1\nrich  # \xfc\n".encode(encoding))
+        assert f"{tmp_path}/r.txt" in refusal(tmp_path, "-r r.txt").message
