@@ -20,9 +20,7 @@ from builder.core.workspace import Workspace
 from . import bounds
 from .cache import licences_record, package_key
 from .conflicts import Resolution, resolve_conflicts
-from .content import read_whole
 from .entry import Entry, Inline, LinkContext, PackageIndex
-from .zips import check_size
 
 log = logging.getLogger(__name__)
 
@@ -171,6 +169,9 @@ class Packages:
             sites = {m[0]: m["site"] for m in found if m and _normal(m["name"]) in wheels}
             if package.manager == "pip" or not sites:
                 continue
+            from .content import read_whole  # with readers of archives, as in _read_index
+            from .zips import check_size
+
             self._work.reporter.warn(f"a wheel replaces {package.name} {package.version} of conda")
             files = list[str]()
             for record in (entry for entry in self.entries(package) if entry.path in sites):
