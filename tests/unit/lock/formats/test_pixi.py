@@ -218,3 +218,43 @@ def test_wheel_of_a_channel(tmp_path: Path) -> None:
     text = text.replace("  name: rich\n  version: 13.9.4\n", PURE).replace(NEEDS, "")
     (package,) = [p for p in read(written(tmp_path, "pixi.lock", text)).packages if p.manager == "pip"]
     assert (package.name, package.version, package.url, package.sha256) == ("pure-one", "1.0", wheel, B)
+
+
+@pytest.mark.parametrize(
+    ("after", "keys"),
+    [
+        (
+            "conda",
+            ["build_number: 1", "constrains: [pip <1]", "features: x", "track_features: [x]", "size: 1"],
+        ),
+        (
+            "conda",
+            ["timestamp: 1714521600000", "license_family: PSF", "purls: []", "arch: x86", "platform: win"],
+        ),
+        (
+            "conda",
+            [
+                "python_site_packages_path: lib/site",
+                f"file_name: {PYTHON.rpartition('/')[2]}",
+                f"channel: {FORGE}/",
+            ],
+        ),
+        ("pypi", ["requires_python: '>=3.99'", "md5: " + MD5]),
+        ("default", ["indexes: [https://h.example/simple]", "find-links: [{path: ./links}]"]),
+        ("default", ["options: {exclude-newer: '2001-01-01', pypi-prerelease-mode: allow}"]),
+    ],
+)
+def test_other_keys(tmp_path: Path, after: str, keys: list[str]) -> None:
+    """rattler reads every key; these cannot change what has a URL and a hash."""
+    text = FILES_BY_VERSION[7].replace(f"  md5: {MD5}\n", "")
+    marks = {
+        "conda": f"- conda: {PYTHON}\n  sha256: {A}\n",
+        "pypi": f"- pypi: {WHEEL}\n",
+        "default": "  default:\n",
+    }
+    indent = "    " if after == "default" else "  "
+    for key in keys:
+        start, mark, rest = text.rpartition(marks[after])
+        lock = read(written(tmp_path, "pixi.lock", f"{start}{mark}{indent}{key}\n{rest}"))
+        assert names(lock) == ["python 3.11.9", "rich 13.9.4"], key
+        assert [package.sha256 for package in lock.packages] == [A, B], key

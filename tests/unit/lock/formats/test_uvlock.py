@@ -206,3 +206,27 @@ def test_other_environments(tmp_path: Path) -> None:
     with pytest.raises(LockError, match="supported-markers: only sys_platform == 'darwin'") as caught:
         read(project(tmp_path, ('[[package]]\nname = "mike"', markers)))
     assert "'environments' of [tool.uv]" in caught.value.hint
+
+
+#: Keys of a lock before the first package, of one package, and of one file.
+OLD_RICH = 'name = "rich", specifier = "<1"'
+OTHER_KEYS = {
+    "[[package]]": [
+        "required-markers = [\"sys_platform == 'win32'\"]",
+        'conflicts = [[{ package = "mine", extra = "plot" }, { package = "mine", group = "dev" }]]',
+        '[options]\nprerelease-mode = "allow"\nexclude-newer = "2001-01-01T00:00:00Z"',
+        f'[manifest]\nmembers = ["mine"]\nconstraints = [{{ {OLD_RICH} }}]\noverrides = [{{ {OLD_RICH} }}]',
+    ],
+    'version = "13.9.4"\n': ["resolution-markers = [\"os_name == 'nt'\"]"],
+    "[package.optional-dependencies]\n": [f"[package.metadata]\nrequires-dist = [{{ {OLD_RICH} }}]"],
+    f'hash = "sha256:{B}" }}': ['size = 1, upload-time = "2001-01-01T00:00:00Z", '],
+}
+
+
+@pytest.mark.parametrize(("before", "key"), [(old, key) for old in OTHER_KEYS for key in OTHER_KEYS[old]])
+def test_other_keys(tmp_path: Path, before: str, key: str) -> None:
+    """uv reads every key; those that it does not obey here cannot change what the lock pins."""
+    end = "" if key.endswith(" ") else "\n"
+    path = project(tmp_path)
+    path.write_text(LOCK.replace(before, f"{key}{end}{before}", 1))
+    assert names(read(path)) == ["rich 13.9.4", "torch 2.5.1+cpu"]
