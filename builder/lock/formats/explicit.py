@@ -42,7 +42,7 @@ def read(path: Path, target: LockTarget) -> ForeignLock:
         )
     channels = dict.fromkeys(package.url.rsplit("/", 2)[0] for package in packages.values())
     wheels = [line.removeprefix(_PIP) if line.startswith(_PIP) else "" for line in lines]
-    python = packages["python"].version if "python" in packages else ""
+    python = packages["python"].python_version if "python" in packages else ""
     pip = read_pins(path, "\n".join(wheels), replace(target, python=python))
     return replace(pip, found=(*packages.values(), *pip.found), channels=tuple(channels))
 

@@ -374,7 +374,7 @@ def test_python_of_markers(
 def _task_values(folder: Path, settings: Settings, **values: Any) -> tuple[Any, ...]:
     inputs = Inputs.read(recipe(folder, **values))
     request = SolveRequest(inputs.recipe, inputs.environment, settings)
-    return request, inputs, Cutoffs.of(inputs.recipe, None), inputs.recipe.imported_lock, None
+    return request, inputs, Cutoffs.of(inputs, None), inputs.recipe.imported_lock, None
 
 
 @pytest.mark.parametrize(
