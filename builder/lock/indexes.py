@@ -191,8 +191,14 @@ def _as_url(link: str, folder: Path, named_by: str) -> str:
 # indexes that do not answer
 
 
-def probe_indexes(request: SolveRequest, urls: Sequence[str]) -> dict[str, str]:
+def probe_indexes(request: SolveRequest, urls: Sequence[str], refused: int = 500) -> dict[str, str]:
     """Return the indexes on the web that do not answer, each with a message.
+
+    Args:
+        request: the environment and the target.
+        urls: those of indexes.
+        refused: the HTTP status from which on an answer counts as none; some indexes have no page
+            of all packages.
 
     Raises:
         ConfigError: a variable in a URL is not set.
@@ -203,17 +209,17 @@ def probe_indexes(request: SolveRequest, urls: Sequence[str]) -> dict[str, str]:
         return {}
     from builder.formats.net.http import probe  # httpx is slow to import
 
-    # some indexes refuse HEAD: HTTP 4xx will do
-    found = in_parallel(lambda url: probe(url, refused=500), expanded_urls, len(on_web))
+    found = in_parallel(lambda url: probe(url, refused), expanded_urls, len(on_web))
     problems = {url: why for url, (_, why) in zip(on_web, found, strict=True) if why}
     return {u: f"package index {redact(u)} does not answer ({why})" for u, why in problems.items()}
 
 
 def _unreachable_indexes(request: SolveRequest, urls: Sequence[str]) -> tuple[str, ...]:
     """Return the indexes that do not answer, if the recipe allows to continue without them."""
-    unreachable = probe_indexes(request, urls)
+    has_fallback = request.recipe.pip.fallback == "pip"
+    unreachable = probe_indexes(request, urls, 500 if has_fallback else 1000)
     for message in unreachable.values():
-        if request.recipe.pip.fallback != "pip":
+        if not has_fallback:
             raise FetchError(
                 f"{request.environment.path}: {message}",
                 "check the network; or name a copy: BUILDER_MIRRORS='FROM=TO'; or use pip's configuration: "

@@ -22,8 +22,8 @@ from .pipconfig import pip_configuration
 
 #: Seconds to connect (10), and between two parts of an answer (30).
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
-#: Seconds within which a channel, index or registry has to answer :func:`probe`.
-PROBE_TIMEOUT = 5.0
+#: Seconds to connect, and for the answer to :func:`probe`.
+PROBE_TIMEOUT = httpx.Timeout(5.0, connect=10.0)
 
 
 def tls_context() -> ssl.SSLContext:
@@ -44,11 +44,14 @@ def tls_context() -> ssl.SSLContext:
 
 
 def probe(url: str, refused: int = 400) -> str:
-    """Return the reason why a URL cannot be used now; empty if its HTTP status is acceptable."""
+    """Return the reason why a URL cannot be used now; empty if its HTTP status is acceptable.
+
+    A server that is slow to respond can be used: a proxy may have to fetch the file first.
+    """
     try:
         answer = httpx.head(url, timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context())
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as e:
-        return why_unreachable(e)
+        return "" if isinstance(e, httpx.ReadTimeout) else why_unreachable(e)
     return f"HTTP {answer.status_code}" if answer.status_code >= refused else ""
 
 
