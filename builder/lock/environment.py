@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from builder.core.datafiles import table
 from builder.core.errors import ConfigError
 from builder.core.redact import redact
 
@@ -32,9 +33,6 @@ _SELECTORS = {
 }
 _OTHER_SELECTORS = {"ppc64le", "osx64", "osx", "arm64", "win", "win64"}
 _KNOWN_SELECTORS = _OTHER_SELECTORS.union(*_SELECTORS.values())
-_READ_KEYS = ("name", "channels", "dependencies", "variables", "platforms", "pip-repositories")
-#: The same, and keys that only conda, mamba and conda-lock read.
-_KEYS = (*_READ_KEYS, "prefix", "category", "channel_priority")
 
 
 def read_environment(path: Path, platform: str, root: Path | None = None) -> Environment:
@@ -122,17 +120,14 @@ class _EnvironmentReader:
         self._pip = PipSection(file.path, root)
 
     def read(self, platform: str) -> Environment:
-        data = self._file.data
-        for key in map(str, data):
-            self._check_key(key)
+        self._check_keys()
         if any("<<" in keys for keys in self._file.lines):
-            hint = "write its KEY: VALUE lines instead"
-            raise ConfigError(f"{self._file.path}: a key is <<", hint)
+            raise ConfigError(f"{self._file.path}: a key is <<", "write its KEY: VALUE lines")
         platforms = self._strings("platforms")
         if platforms and platform not in platforms:
             hint = f"add '- {platform}', or remove platforms:"
             raise self._error(f"platforms: does not list {platform}", hint, "platforms")
-        self._read_dependencies(data.get("dependencies"))
+        self._read_dependencies(self._file.data.get("dependencies"))
         self._pip.extra_indexes += self._strings("pip-repositories")
         channels = [channel for channel in self._strings("channels") if channel != "nodefaults"]
         name = self._file.texts.get(("name",), "")
@@ -146,15 +141,18 @@ class _EnvironmentReader:
             raise self._error("variables: must be a table", hint, "variables")
         return tuple((str(name), self._text("variables", name)) for name in names)
 
-    def _check_key(self, key: str) -> None:
-        """Refuse a known key with an error in it; conda ignores other unknown keys."""
-        if key == "pip":
-            hint = "move it below dependencies: as the item '- pip:'"
-            hint += ", with its packages indented below it"
-            raise self._error("pip: is not a key of an environment file", hint, key)
-        near = difflib.get_close_matches(key.lower(), _KEYS, n=1, cutoff=0.7)
-        if key not in _KEYS and near:
-            raise self._error(f"unknown key {key!r}", f"did you mean '{near[0]}:'?", key)
+    def _check_keys(self) -> None:
+        """Refuse keys with an error in them, and values that builder does not follow.
+
+        conda warns of other unknown keys, and ignores them.
+        """
+        known = table(__file__, "environment_keys.yaml")
+        for key, value in self._file.data.items():
+            near = difflib.get_close_matches(str(key).lower(), known, n=1, cutoff=0.7)
+            if key not in known and near:
+                raise self._error(f"unknown key {key!r}", f"did you mean '{near[0]}:'?", key)
+            if (rule := known.get(key)) and value not in rule["values"]:
+                raise self._error(f"{key}: builder does not support this", rule["hint"], key)
 
     def _read_dependencies(self, items: Any) -> None:
         if not isinstance(items, list):
@@ -172,7 +170,7 @@ class _EnvironmentReader:
         if keys[-1] != "pip":
             hint = "dependencies: may contain the section 'pip:' only"
             if version := self._file.texts.get(keys):
-                hint = f"write a package with its version as '- {keys[-1]}={version}'"
+                hint = f"write '- {keys[-1]}={version}', or '- {version}  # [linux]' for sel(linux)"
             raise self._error(f"unknown section {keys[-1]!r}", hint, *keys)
         if value:
             self._conda.append(Spec("pip", "pip", self._file.where(*keys)))

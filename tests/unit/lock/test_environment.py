@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from builder.core.datafiles import table
 from builder.core.errors import ConfigError
+from builder.lock import environment as module
 from builder.lock.environment import read_environment
 from builder.lock.inputs import Inputs
 from tests.support.image_kit import recipe
@@ -147,10 +149,14 @@ def test_bad_files(tmp_path, text, said):
         ("dependancies: [a]\n", ":1: unknown key 'dependancies'", "did you mean 'dependencies:'?"),
         (
             "dependencies: [a]\npip: [b]\n",
-            ":2: pip: is not a key",
+            ":2: pip: builder does not support",
             "below dependencies: as the item '- pip:'",
         ),
-        ("dependencies:\n- numpy: 1.26\n", ":2: unknown section 'numpy'", "as '- numpy=1.26'"),
+        ("dependencies:\n- numpy: 1.26\n", ":2: unknown section 'numpy'", "write '- numpy=1.26'"),
+        ("dependencies:\n- sel(win): b\n", ":2: unknown section 'sel(win)'", "'- b  # [linux]'"),
+        ("dependencies: [a]\ncategory: dev\n", ":2: category: builder does not", "category: main"),
+        ("channel_priority: flexible\n", ":1: channel_priority: builder does not", "priority: strict"),
+        ("allow-pypi-requests: false\n", ":1: allow-pypi-requests: builder", "allow-pypi-requests: true"),
         ("dependencies:\n- pip: rich\n", ":2: pip: must be a list", "write pip: [rich]"),
         (
             "dependencies:\n  python: 3.11\n",
@@ -163,6 +169,21 @@ def test_mistakes(tmp_path, text, said, hint):
     with pytest.raises(ConfigError) as caught:
         environment(tmp_path, text)
     assert said in caught.value.message and hint in caught.value.hint
+
+
+def test_known_keys():
+    """The keys of CEP 24, conda 26, mamba 2.4 and conda-lock 4 have a rule; a typo in one is an error."""
+    published = (
+        "allow-pypi-requests category channels dependencies name pip-repositories platforms prefix variables"
+    )
+    assert set(published.split()) <= set(table(module.__file__, "environment_keys.yaml"))
+
+
+def test_keys_without_effect(tmp_path):
+    """Keys that builder has anyway, or that say where an environment is, or that no tool reads."""
+    more = "prefix: /opt/x\ncategory:\nchannel_priority: strict\nallow-pypi-requests: true\nx-team: core\n"
+    plain = environment(tmp_path, "channels: [c]\ndependencies: [a]\n")
+    assert environment(tmp_path, f"channels: [c]\ndependencies: [a]\n{more}") == plain
 
 
 def test_no_password_in_errors(tmp_path):
