@@ -50,7 +50,7 @@ def public_url(settings: Settings, url: str) -> str:
     User names and passwords in the URLs are ignored.
     """
     back = ((without_userinfo(_as_url(target)), source) for source, target in settings.mirrors)
-    return moved(without_userinfo(url), back) or url
+    return moved_back(without_userinfo(url), back) or url
 
 
 def _as_url(target: str) -> str:
@@ -91,6 +91,11 @@ def moved(address: str, pairs: Iterable[tuple[str, str]], ends: str = "/") -> st
         if rest is not None:
             return new.rstrip("/") + rest
     return None
+
+
+def moved_back(address: str, pairs: Iterable[tuple[str, str]]) -> str | None:
+    """Return the same with the longest old prefix that fits: the reverse of several moves."""
+    return moved(address, sorted(pairs, key=lambda pair: len(pair[0]), reverse=True))
 
 
 def below(address: str, prefix: str, ends: str = "/") -> str | None:

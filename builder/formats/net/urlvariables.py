@@ -40,7 +40,7 @@ def expanded(url: str, where: str) -> str:
         where: the file or key that contains the URL, for the message.
 
     Raises:
-        ConfigError: a variable is not set, or is builder's own.
+        ConfigError: a variable is not set, is builder's own, or has a whole URL.
     """
     at = f"{where}: {redact(url)}"
 
@@ -51,6 +51,9 @@ def expanded(url: str, where: str) -> str:
         if not os.environ.get(name):
             problem = f"the environment variable {name} is not set"
             raise ConfigError(f"{at}: {problem}", f"export {name}=...")
+        if "://" in os.environ[name]:
+            problem = f"{name} is a whole URL, and would be in the lock"
+            raise ConfigError(f"{at}: {problem}", f"write its host, too: https://HOST/${name}")
         return os.environ[name]
 
     return _replaced(url, {name: value(name) for name in sorted(variables_in(url))})

@@ -63,6 +63,13 @@ def test_public_url(target: str) -> None:
     assert public_url(own, "https://elsewhere.example/x") == "https://elsewhere.example/x"
 
 
+def test_nested() -> None:
+    """The longest address of a mirror is the one that a file is in."""
+    own = settings("https://a.org=https://m.org", "https://b.org=https://m.org/b")
+    assert public_url(own, "https://m.org/b/x.conda") == "https://b.org/x.conda"
+    assert public_url(own, "https://m.org/bb/x.conda") == "https://a.org/bb/x.conda"
+
+
 @pytest.mark.parametrize(
     ("mirror", "base", "expected"),
     [

@@ -69,13 +69,17 @@ def test_other_names() -> None:
     assert list(variables.missing(url)) == ["BUILDER_CACHE", "OTHER", "REGISTRY_PASSWORD"]
 
 
-def test_own_files() -> None:
-    """URLs of the project's files: a name that is not set, and builder's own, are errors."""
+def test_own_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """URLs of the project's files: a name that is not set, builder's own, and a whole URL are errors."""
     assert expanded(CHANNEL, "channels") == "https://host.example/t/<TOKEN>/chan"
     with pytest.raises(ConfigError, match="the environment variable NOT_SET is not set"):
         expanded("https://h.org/${NOT_SET}", "channels")
     with pytest.raises(ConfigError, match="REGISTRY_PASSWORD is builder's own variable"):
         expanded("https://h.org/${REGISTRY_PASSWORD}", "channels")
+    monkeypatch.setenv("OTHER", "https://h.org/s3cr3t/c")
+    with pytest.raises(ConfigError, match="OTHER is a whole URL, and would be in the lock") as error:
+        expanded("$OTHER", "channels")
+    assert "s3cr3t" not in f"{error.value} {error.value.hint}"
 
 
 def test_dollar_in_a_password() -> None:
