@@ -92,7 +92,7 @@ def _accepted(specs: Sequence[Spec], versions: Sequence[str]) -> str:
     """Return the first version that all specs of Python accept; empty if there is none."""
     from rattler import Version, VersionSpec
 
-    wanted = [VersionSpec(str(parsed_spec(spec).version or "*")) for spec in specs]
+    wanted = [VersionSpec(str(parsed_spec(spec)[1].version or "*")) for spec in specs]
     return next((v for v in versions if all(spec.matches(Version(v)) for spec in wanted)), "")
 
 

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from builder.core.errors import ConfigError, FetchError
+from builder.core.errors import ConfigError
 from builder.core.parallel import in_parallel
 from builder.core.redact import redact
 from builder.core.settings import Settings
 from builder.core.store.folders import CacheFolders
-from builder.formats.net.mirrors import mirrored_url
+from builder.formats.net.mirrors import mirrored_url, moved_back
 from builder.formats.net.urlvariables import expanded
 
-from .condaspec import split_channel
+from .condaspec import parsed_spec
 from .inputs import channels
 from .request import SolveRequest
+from .urls import named_url, public, unexpanded
 
 log = logging.getLogger(__name__)
 
 #: Where the channels ``pkgs/NAME`` are, and those that conda means by ``defaults``.
 _ANACONDA = "https://repo.anaconda.com"
 _DEFAULTS = (f"{_ANACONDA}/pkgs/main", f"{_ANACONDA}/pkgs/r")
+#: For rattler: only the channels that the user names, and none that these name in their index (CEP 42).
+ONLY: Mapping[str, Any] = {"channel_relations": "disabled"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +42,10 @@ class SolverChannel:
     """The beginning of URLs in the lock: the public URL, with the names of variables."""
 
 
-def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
+def named_channels(request: SolveRequest) -> list[SolverChannel]:
     """Return the channels of an environment, highest priority first.
 
-    Raises:
-        ConfigError: no channels, or a channel's name is not valid.
-        FetchError: a channel does not answer.
-    """
-    answering, unreachable = probe_channels(request)
-    if not unreachable:
-        return answering
-    raise FetchError(
-        "; ".join(unreachable),
-        "check the name and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO' (TO may be a folder)",
-    )
-
-
-def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[str]]:
-    """Return the channels of an environment that answer, and a message for each other one.
+    Those that only specs name are below the others, as conda adds them.
 
     Raises:
         ConfigError: no channels, or a channel's name is not valid.
@@ -67,13 +54,39 @@ def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[str
     if not named:
         hint = "add 'channels: [conda-forge, nodefaults]'"
         raise ConfigError(f"{request.environment.path}: names no channels", hint)
-    listed = [channel for name in named for channel in solver_channels(name, request)]
-    found = _with_spec_channels(listed, request)
-    results = in_parallel(lambda channel: _problem(channel, request), found, len(found))
+    found = [channel for name in named for channel in solver_channels(name, request)]
+    for spec in request.environment.conda:
+        name, _ = parsed_spec(spec)
+        if name and not meant(name, found, request):
+            found += solver_channels(name, request)
+            where = f"{spec.where}: channel {redact(name)}"
+            request.reporter.note(f"{where} is not below channels: it is added last")
     where = "the cache" if request.settings.offline else "its server, or the cache if unchanged"
     log.info("channels %s are read from %s", ", ".join(c.locked for c in found), where)
-    unreachable = [f"channel {c.name} does not answer ({why})" for c, why in results if why]
-    return [c for c, why in results if not why], unreachable
+    return found
+
+
+def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[str]]:
+    """Return the channels of an environment that rattler can read, and a message for each other one.
+
+    A solve reads them anyway, and needs no probe.
+
+    Raises:
+        ConfigError: see :func:`named_channels`.
+    """
+    found = named_channels(request)
+    results = in_parallel(lambda channel: _problem(channel, request), found, len(found))
+    return [c for c, why in results if not why], [why for _, why in results if why]
+
+
+def unreadable(error: Exception, found: Sequence[SolverChannel]) -> str:
+    """Return the message for rattler's error about one of the channels."""
+    text = redact(unexpanded(str(error), (channel.name for channel in found))).strip()
+    named = sorted((c.actual, c.name) for c in found if c.actual in str(error))
+    names = named[-1][1] if named else ", ".join(channel.name for channel in found)
+    why = text.rpartition("Caused by: ")[2]
+    why = why.replace("no usable", "offline, and the channel is not in the cache: no")
+    return f"channel {names} does not answer ({why})"
 
 
 def solver_channels(name: str, request: SolveRequest) -> list[SolverChannel]:
@@ -107,24 +120,6 @@ def meant(text: str, known: Sequence[SolverChannel], request: SolveRequest) -> l
     return found
 
 
-def _with_spec_channels(
-    listed: Sequence[SolverChannel], request: SolveRequest
-) -> list[SolverChannel]:
-    """Return the listed channels, and below them those that only specs name, as conda adds them.
-
-    Raises:
-        ConfigError: a spec's channel is not the name of a channel.
-    """
-    found = list(listed)
-    for spec in request.environment.conda:
-        named, _ = split_channel(spec.text)
-        if named and not meant(named, found, request):
-            found += solver_channels(named, request)
-            where = f"{spec.where}: channel {redact(named)}"
-            request.reporter.note(f"{where} is not below channels: it is added last")
-    return found
-
-
 def _channel(name: str, url: str, request: SolveRequest) -> SolverChannel:
     from rattler import Channel, ChannelConfig
 
@@ -141,44 +136,37 @@ def _channel(name: str, url: str, request: SolveRequest) -> SolverChannel:
     return SolverChannel(redact(name), mirrored_url(request.settings, base), locked)
 
 
+def stored_url(url: str, found: Sequence[SolverChannel], settings: Settings) -> str:
+    """Return the URL of a package of the channels as a lock stores it.
+
+    It may be outside of its channel (CEP 15).
+
+    Raises:
+        SolveError: see :func:`builder.lock.urls.public`.
+    """
+    inside = moved_back(url, ((channel.actual, channel.locked) for channel in found))
+    return public(inside) if inside else named_url(url, settings, [c.name for c in found])
+
+
 def _problem(channel: SolverChannel, request: SolveRequest) -> str:
-    """Return the reason why a channel cannot be used now; empty if it can."""
-    platform, settings = request.recipe.platform, request.settings
-    if channel.actual.startswith("file:"):
-        folder = Path(unquote(urlsplit(channel.actual).path))
-        indexes = [folder / subdir / "repodata.json" for subdir in (platform, "noarch")]
-        if any(index.is_file() for index in indexes):
-            return ""
-        return f"no repodata.json in {folder / platform} or {folder / 'noarch'}"
-    if settings.offline:
-        is_cached = asyncio.run(_is_cached(channel, platform, settings))
-        return "" if is_cached else "offline, and the channel is not in the cache"
-    from builder.formats.net.http import probe  # httpx is slow to import
-
-    problem = ""
-    for file in ("noarch/repodata.json", f"{platform}/repodata.json", "noarch/repodata.json.zst"):
-        problem = probe(channel.actual + file)
-        if not problem.startswith("HTTP"):
-            return problem
-    return f"{problem} for {file}"
-
-
-async def _is_cached(channel: SolverChannel, platform: str, settings: Settings) -> bool:
-    """Return whether rattler can read the channel from its cache, without the network."""
+    """Return the reason why rattler cannot read a channel now; empty if it can."""
     from rattler import Channel
 
+    where: Any = ([Channel(channel.actual)], [request.recipe.platform, "noarch"])
     try:
-        where: Any = ([Channel(channel.actual)], [platform, "noarch"])
-        await gateway(settings).query(*where, ["python"], recursive=False)
-    except Exception:  # rattler's errors share no base class
-        return False
-    return True
+        asyncio.run(gateway(request.settings).query(*where, ["python"], recursive=False, **ONLY))
+    except Exception as e:  # rattler's errors share no base class
+        return unreadable(e, [channel])
+    return ""
 
 
 def gateway(settings: Settings) -> Any:
-    """Return rattler's reader of channel indexes, with builder's cache; offline only the cache."""
-    from rattler import Gateway, SourceConfig
+    """Return rattler's reader of channel indexes, with builder's cache; offline only the cache.
+
+    py-rattler 0.28 waits for a file without end, unless it has a limit (15 minutes).
+    """
+    from rattler import Client, Gateway, SourceConfig
 
     action: Any = "force-cache-only" if settings.offline else "cache-or-fetch"
-    cache = CacheFolders(settings.cache).repodata
-    return Gateway(cache_dir=cache, default_config=SourceConfig(cache_action=action))
+    config, cache = SourceConfig(cache_action=action), CacheFolders(settings.cache).repodata
+    return Gateway(cache_dir=cache, default_config=config, client=Client(timeout=900))

@@ -10,14 +10,13 @@ from typing import Any
 from builder.core.errors import BuilderError, ConfigError, FetchError, SolveError
 from builder.core.model import LockedPackage
 from builder.core.redact import redact
-from builder.formats.net.mirrors import moved
 
-from .channels import SolverChannel, gateway, meant, reachable_channels
-from .condaspec import parsed_spec, split_channel
+from .channels import ONLY, SolverChannel, gateway, meant, named_channels, stored_url, unreadable
+from .condaspec import parsed_spec
 from .hints import conda_hint, line_of_missing
 from .inputs import virtual_packages
 from .request import SolveRequest
-from .urls import public, unexpanded
+from .urls import unexpanded
 
 _TIME_LIMIT = timedelta(minutes=10)
 
@@ -31,14 +30,15 @@ def solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, 
             reason.
         FetchError: a channel does not answer.
     """
-    channels = reachable_channels(request)
+    channels = named_channels(request)
     try:
         records = asyncio.run(_Solve(request, channels).run())
     except BuilderError:
         raise
     except Exception as e:  # rattler's errors share no base class
         raise _explained(e, request, channels) from None
-    packages = [_locked(record, channels, request.recipe.platform) for record in records]
+    _check_subdirs(records, request)
+    packages = [_locked(record, channels, request) for record in records]
     return packages, tuple(channel.name for channel in channels)
 
 
@@ -50,15 +50,14 @@ class _Solve:
 
         self._request = request
         self._named = channels
-        self._specs: list[str] = []
         self._gateway = gateway(request.settings)
         self._channels = [Channel(channel.actual) for channel in channels]
         self._platforms: Any = [request.recipe.platform, "noarch"]
+        self._specs = self._all_specs()
 
     async def run(self) -> list[Any]:
         """Return the records of all packages of the environment."""
         request = self._request
-        self._specs = self._all_specs()
         if not request.previous:
             return await self._solve()
         locked = await self._locked_records()
@@ -81,19 +80,20 @@ class _Solve:
         """
         specs = []
         for spec in self._request.environment.conda:
-            named, _ = split_channel(spec.text)
-            if not named:
-                specs += [str(parsed_spec(spec)), spec.name]
-                continue
-            channel = meant(named, self._named, self._request)[0]
-            specs.append(f"{channel.actual.rstrip('/')}::{parsed_spec(spec)}")
+            named, rest = parsed_spec(spec)
+            if named:
+                channel = meant(named, self._named, self._request)[0]
+                specs.append(f"{channel.actual.rstrip('/')}::{rest}")
+            else:
+                specs += [str(rest), spec.name]
         return list(dict.fromkeys(specs))
 
     async def _locked_records(self) -> list[Any]:
         """Return the channels' records of the previous lock's packages that are not updated."""
         request = self._request
         names = sorted({p.name for p in request.previous if p.name not in request.update})
-        known = await self._gateway.query(self._channels, self._platforms, names, recursive=False)
+        where = (self._channels, self._platforms)
+        known = await self._gateway.query(*where, names, recursive=False, **ONLY)
         hashes = {value for p in request.previous for value in (p.sha256, p.md5) if value}
         records = [record for group in known for record in group]
         return [r for r in records if _hex(r.sha256) in hashes or _hex(r.md5) in hashes]
@@ -110,13 +110,14 @@ class _Solve:
             gateway=self._gateway,
             platforms=self._platforms,
             locked_packages=locked,
-            constraints=[*constraints, *map(str, map(parsed_spec, environment.limits))],
+            constraints=[*constraints, *(str(parsed_spec(s)[1]) for s in environment.limits)],
             virtual_packages=_virtual(self._request),
             channel_priority=ChannelPriority.Strict,
             exclude_newer=self._request.newest,
             # as in pixi, whose file has this date
             timestamp_policy="allow-missing" if environment.exclude_newer else "require-timestamp",
             timeout=_TIME_LIMIT,
+            **ONLY,
         )
 
 
@@ -144,11 +145,10 @@ def _explained(
     """Return rattler's error as one of builder's, with what the user can change."""
     from rattler.exceptions import SolverError
 
-    text = redact(unexpanded(str(error), (channel.name for channel in channels))).strip()
     if not isinstance(error, SolverError):
-        names = ", ".join(channel.name for channel in channels)
-        hint = "check the network and the channels, then run again"
-        return FetchError(f"channels {names}: {text}", hint)
+        hint = "check the name and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO' (or a folder)"
+        return FetchError(unreadable(error, channels), hint)
+    text = redact(unexpanded(str(error), (channel.name for channel in channels))).strip()
     reason = text.removeprefix("Cannot solve the request because of: ")
     return SolveError(
         f"{line_of_missing(reason, request)}: no set of packages satisfies the environment "
@@ -157,19 +157,29 @@ def _explained(
     )
 
 
-def _locked(record: Any, channels: Sequence[SolverChannel], platform: str) -> LockedPackage:
+def _check_subdirs(records: Sequence[Any], request: SolveRequest) -> None:
+    """Raise SolveError for a package of another subdir than its spec's: rattler 0.28 ignores it."""
+    found = {record.name.normalized: record.subdir for record in records}
+    for spec in request.environment.conda:
+        wanted = parsed_spec(spec)[1].subdir
+        if wanted and found.get(spec.name, wanted) != wanted:
+            problem = f"{spec.where}: {redact(spec.text)}: found in {found[spec.name]} only"
+            raise SolveError(problem, "name version and build, too: NAME=VERSION=BUILD")
+
+
+def _locked(record: Any, channels: Sequence[SolverChannel], request: SolveRequest) -> LockedPackage:
     """Return a rattler record as a package of the lock, with its public URL."""
-    url = moved(record.url, ((c.actual, c.locked) for c in channels)) or record.url
+    url = stored_url(record.url, channels, request.settings)
     sha256, md5 = _hex(record.sha256), _hex(record.md5)
     if not sha256 and not md5:
         hint = "index the channel again (rattler-index or conda index)"
-        raise SolveError(f"{redact(url)}: the index of its channel has no hash for it", hint)
+        raise SolveError(f"{url}: the index of its channel has no hash for it", hint)
     return LockedPackage(
         record.name.normalized,
         str(record.version),
         "conda",
-        platform,
-        public(url),
+        request.recipe.platform,
+        url,
         sha256,
         md5,
         conda_dependencies(record.depends),
@@ -179,13 +189,18 @@ def _locked(record: Any, channels: Sequence[SolverChannel], platform: str) -> Lo
 def conda_dependencies(depends: Sequence[str]) -> Mapping[str, str]:
     """Return conda's list of dependencies as a mapping of names to version specs.
 
+    rattler splits a text: ``aaa[when="python>=3.10"]``, ``u>=2``. A condition is left out, as in
+    rattler's order of packages.
+
     Two specs for one name are joined with a comma. Where one of them has a build string (``3.11.*
     *_cp311``), which cannot be joined, the first one stays.
     """
+    from rattler import PackageName
+
     found: dict[str, str] = {}
-    for text in depends:
-        name, _, spec = text.strip().partition(" ")
-        spec = spec.strip()
+    for text in map(str.strip, depends):
+        name = PackageName.from_matchspec_str_unchecked(text).source
+        spec = text[len(name) :].partition("[")[0].strip()
         earlier = found.get(name, "")
         if earlier and spec and " " not in earlier + spec:
             found[name] = f"{earlier},{spec}"

@@ -22,11 +22,9 @@ from builder.core.errors import FetchError, LockError, SolveError, UsageError
 from builder.core.model import MAIN, Lock, LockedPackage, LockRecord
 from builder.core.progress import working
 from builder.core.redact import redact
-from builder.core.settings import Settings
 from builder.core.store.leftovers import temporary_folder
-from builder.formats.net.mirrors import moved, public_url
 
-from .channels import SolverChannel, reachable_channels
+from .channels import SolverChannel, named_channels, stored_url
 from .file import read_lock
 from .indexes import named_indexes
 from .inputs import recorded_inputs, virtual_packages
@@ -34,7 +32,6 @@ from .names import conda_mapping
 from .request import LockRequest, SolveRequest
 from .solve import finish_lock, request_for_solver
 from .tool import run_tool
-from .urls import public
 
 #: Programs that solve for conda-lock, the fastest first, and the variables that name one.
 PROGRAMS = ("micromamba", "mamba", "conda")
@@ -56,7 +53,7 @@ def conda_lock_target(request: LockRequest) -> Lock:
             variable.
         SolveError: no program that solves is installed, or it found no solution; the message has
             its output.
-        FetchError: a channel does not answer, or there is no result in time.
+        FetchError: there is no result in time.
     """
     _check_options(request)
     program = _program()
@@ -70,11 +67,11 @@ def conda_lock_target(request: LockRequest) -> Lock:
         problem = f"{environment.path} has settings that only builder's own solvers follow"
         raise UsageError(problem, _OMIT)
     to_solve = request_for_solver(request, environment)
-    channels = reachable_channels(to_solve)
+    channels = named_channels(to_solve)
     _check_channels(channels)
     with working(request.reporter, f"solving with conda-lock and {program.name}"):
         solved = _solve(to_solve, channels, program)
-    packages = [_locked(package, channels, request.settings) for package in solved]
+    packages = [replace(p, url=stored_url(p.url, channels, request.settings)) for p in solved]
     names = [channel.name for channel in channels]
     record = LockRecord(recorded_inputs(request.inputs))
     return finish_lock(request, packages, names, environment.path, record)
@@ -170,11 +167,3 @@ def _write_inputs(work: Path, request: SolveRequest, channels: Sequence[SolverCh
         path = work / name
         path.touch(mode=0o600)  # URLs of indexes may have passwords
         path.write_text(json.dumps(data))  # which is YAML too
-
-
-def _locked(
-    package: LockedPackage, channels: Sequence[SolverChannel], settings: Settings
-) -> LockedPackage:
-    """Return the package with the URL that other machines know."""
-    url = moved(package.url, ((c.actual, c.locked) for c in channels))
-    return replace(package, url=public(url or public_url(settings, package.url)))

@@ -15,7 +15,7 @@ from builder.core.markers import ARCHITECTURES
 from builder.core.redact import redact
 
 from .basepython import python_hint
-from .channels import SolverChannel, gateway
+from .channels import ONLY, SolverChannel, gateway
 from .config.recipe import Recipe
 from .indexes import Indexes
 from .inputs import virtual_packages
@@ -63,9 +63,11 @@ def conda_hint(reason: str, request: SolveRequest, channels: Sequence[SolverChan
     missing = [(name, spec) for name, spec in _missing(reason) if not name.startswith("__")]
     if missing:
         hints += _missing_hints(missing, request, channels)
-    if request.newest is not None:
-        date = request.newest.strftime("%Y-%m-%d")
-        hints.append(f"exclude_newer hides packages published after {date}: use a later date")
+    if "the package has no timestamp" in reason:
+        hints.append("its index has no date: leave exclude_newer out, or index the channel again")
+    elif request.newest is not None:
+        hidden = f"what its index dates (indexed_timestamp) after {request.newest:%Y-%m-%d}"
+        hints.append(f"exclude_newer hides {hidden}: use a later date")
     other = "relax a spec in the environment file, or add a channel with the missing package"
     return "; ".join(dict.fromkeys(hints)) or other
 
@@ -104,8 +106,8 @@ def _index(request: SolveRequest, channels: Sequence[SolverChannel]) -> tuple[se
     places: Any = (sources, [request.recipe.platform, "noarch"])
     reader = gateway(request.settings)
     try:
-        names = asyncio.run(reader.names(*places))
-        groups = asyncio.run(reader.query(*places, ["python"], recursive=False))
+        names = asyncio.run(reader.names(*places, **ONLY))
+        groups = asyncio.run(reader.query(*places, ["python"], recursive=False, **ONLY))
     except Exception:  # rattler's errors share no base class; a hint must not raise another error
         return set(), []
     versions = {record.version for group in groups for record in group}

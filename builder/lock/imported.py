@@ -142,7 +142,8 @@ def _fitting(
     if needed is None:
         foreign = task.read(None)
         refuse_conda_packages(task.request.recipe, foreign.packages, str(task.path))
-        return foreign, [], foreign.channels, _find_pinned(task, foreign, [])
+        named = tuple(public_url(task.request.settings, url) for url in foreign.channels)
+        return foreign, [], named, _find_pinned(task, foreign, [])
     versions = _versions(task, needed)
     while True:
         added, found_in = _solve_python(task, versions)

@@ -17,14 +17,13 @@ from builder.core.errors import FetchError
 from builder.core.redact import redact
 from builder.formats.net.findlinks import as_path
 from builder.formats.net.http import make_client, why_unreachable
-from builder.formats.net.mirrors import public_url
 from builder.formats.net.simpleindex import read_page
 from builder.formats.net.urlvariables import expanded
 
 from .indexes import Indexes
 from .request import SolveRequest
 from .spec import SourceSpec
-from .urls import public, unexpanded
+from .urls import named_url
 from .wheels import tags_of, target_tags
 
 
@@ -105,7 +104,7 @@ def _sdist(
     if path:
         url = _in_project(path, request.recipe.root)
     else:
-        url = public(public_url(request.settings, unexpanded(file["url"], sources)))
+        url = named_url(file["url"], request.settings, sources)
     if not url or (path is None and _is_too_new(file.get("upload-time"), request.newest)):
         return None
     hashes = file.get("hashes")

@@ -28,6 +28,7 @@ from .record import TIME
 from .request import LockRequest, SolveRequest, WheelBuilder
 from .sourcerecords import pinned_repositories
 from .spec import Environment
+from .urls import checked_urls
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +113,12 @@ def finish_lock(
         found_in: the conda channels.
         source: the file that names the packages.
         record: with the inputs.
+
+    Raises:
+        SolveError: see :func:`builder.lock.urls.checked_urls`.
     """
     recipe = request.inputs.recipe
-    return Lock(
+    made = Lock(
         packages=tuple(sorted(packages, key=lambda p: (p.manager, p.name))),
         platforms=(recipe.platform,),
         channels=tuple(redact(channel) for channel in found_in),
@@ -123,6 +127,7 @@ def finish_lock(
         record=record,
         base=request.base,
     )
+    return checked_urls(made, request.settings, request.inputs.url_variables.sources)
 
 
 def _with_pins(request: SolveRequest, previous: Lock | None) -> SolveRequest:

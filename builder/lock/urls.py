@@ -6,14 +6,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
-from urllib.parse import unquote
+from collections.abc import Iterable, Sequence
+from urllib.parse import unquote, urlsplit
 
 from builder.core.errors import SolveError
-from builder.core.redact import redact
-from builder.formats.net.urlvariables import variables_in
+from builder.core.model import Lock
+from builder.core.redact import redact, without_userinfo
+from builder.core.settings import Settings
+from builder.formats.net.mirrors import below, moved_back, public_url
+from builder.formats.net.urlvariables import UrlVariables, variables_in
 
 from .config.recipe import Recipe
+
+#: A URL up to the end of the part with its last variable.
+_TO_VARIABLE = re.compile(r".*://.*\$(?:\{\w+\}|\w+)[^/?#]*")
 
 
 def recipe_urls(recipe: Recipe) -> list[str | None]:
@@ -45,6 +51,65 @@ def public(url: str) -> str:
     return stored
 
 
+def named_url(url: str, settings: Settings, sources: Sequence[str]) -> str:
+    """Return the URL of a package as a lock stores it: public, with the names of variables.
+
+    Args:
+        url: that of a solver, which may be in a mirror, and have the values of variables.
+        settings: the mirrors.
+        sources: the URLs of channels or indexes, with the names of variables.
+
+    Raises:
+        SolveError: see :func:`public`.
+    """
+    found = public_url(settings, _with_variables(url, sources))
+    return public(_with_variables(found, sources))
+
+
+def _with_variables(url: str, sources: Sequence[str]) -> str:
+    """Return a URL with the names of variables if it begins as a source does up to its last one.
+
+    So :class:`UrlVariables` returns the same URL again.
+    """
+    starts = [match[0] for source in sources if (match := _TO_VARIABLE.match(source))]
+    values = ((UrlVariables((start,)).expanded(start), start) for start in starts)
+    return moved_back(url, values) or url
+
+
+def checked_urls(lock: Lock, settings: Settings, sources: Sequence[str]) -> Lock:
+    """Return a lock, if its URLs are for all machines, whichever solver or tool found them.
+
+    Args:
+        lock: a lock. Its channels may name a folder, or a mirror by its own address.
+        settings: the mirrors.
+        sources: the URLs of the project's files that have variables.
+
+    Raises:
+        SolveError: a URL has the value of a variable, is in a folder or on the server of a mirror.
+    """
+    named = [url for url in (*sources, *lock.channels) if "://" in url]
+    mirrors = {urlsplit(without_userinfo(target)).netloc for _, target in settings.mirrors}
+    mirrors -= {"", *(urlsplit(channel).netloc for channel in lock.channels)}
+    for package in lock.packages:
+        for url in filter(None, (package.url, getattr(package.source, "url", ""))):
+            is_mirror = package.manager == "conda" and urlsplit(url).netloc in mirrors
+            if unexpanded(url, named) != url or is_mirror or _is_in_folder(url, lock.channels):
+                host = urlsplit(url).hostname or "this machine"
+                raise SolveError(
+                    f"{package.name} {package.version}: no lock can have its URL (on {host}): it has the "
+                    "value of a variable, or is that of a mirror or a folder",
+                    "name that address, with its variables, as a channel or index, or in "
+                    "BUILDER_MIRRORS; if a value is no secret, write it in place of its variable",
+                )
+    return lock
+
+
+def _is_in_folder(url: str, channels: Sequence[str]) -> bool:
+    """Return whether a URL is in a folder that no channel names."""
+    named = (below(url, name) is not None or name.startswith((".", "/", "~")) for name in channels)
+    return url.startswith("file:") and not any(named)
+
+
 def unexpanded(text: str, urls: Iterable[str]) -> str:
     """Return a solver's text with the names of variables in place of their values.
 
@@ -53,8 +118,7 @@ def unexpanded(text: str, urls: Iterable[str]) -> str:
     """
     names = {name for url in urls for name in variables_in(url)}
     for name in sorted(names):
-        value = os.environ.get(name)
-        if value:
-            secret = rf"(?<=[/:@]){re.escape(value)}(?![\w.~%-])"
+        if value := os.environ.get(name):
+            secret = rf"(?<![^\W_]){re.escape(value.rstrip('/'))}(?![\w.~%-])"
             text = re.sub(secret, f"${{{name}}}".replace("\\", r"\\"), text)
     return text

@@ -13,12 +13,11 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from builder.core.errors import ConfigError, SolveError
 from builder.core.markers import ARCHITECTURES
 from builder.core.model import FIND_LINKS, LockedPackage
-from builder.formats.net.mirrors import public_url
 
 from .config.recipe import Recipe
 from .inputs import virtual_packages
 from .request import SolveRequest
-from .urls import filename_of, public, unexpanded
+from .urls import filename_of, named_url
 
 #: A wheel of a ``pylock.toml`` or ``uv.lock``.
 WheelFile = Mapping[str, Any]
@@ -80,10 +79,9 @@ class WheelChooser:
 
     def _public_url(self, wheel: WheelFile, filename: str) -> str:
         """Return the URL for the lock: public, without credentials; for a local file a name."""
-        url = public_url(self._settings, unexpanded(wheel.get("url", ""), self._sources))
-        if not url.startswith(("http://", "https://")):
-            url = FIND_LINKS + quote(filename, safe="+!")
-        return public(url)
+        url = named_url(wheel.get("url", ""), self._settings, self._sources)
+        is_on_web = url.startswith(("http://", "https://"))
+        return url if is_on_web else FIND_LINKS + quote(filename, safe="+!")
 
 
 def target_tags(recipe: Recipe, python: str) -> list[Tag]:

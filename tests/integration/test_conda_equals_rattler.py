@@ -27,6 +27,7 @@ from builder.formats.layers.conda_layout import python_of
 from builder.formats.layers.conda_order import link_order
 from builder.formats.layers.conflicts import resolve_conflicts
 from builder.formats.layers.entry import LinkContext
+from builder.lock.conda import conda_dependencies
 from tests.support.channel import index_channel
 from tests.support.condapackage import PLACEHOLDER, Extension, Member, hardlink, pack, symlink, write_tree
 from tests.support.debian_channel import CHANNEL_FOLDER, make_debian_channel
@@ -69,7 +70,7 @@ def both(
             str(r.url),
             r.sha256.hex(),
             r.md5.hex() if r.md5 else None,
-            dependencies={d.split()[0]: " ".join(d.split()[1:]) for d in r.depends},
+            dependencies=conda_dependencies(r.depends),
         )
         fetched.append(Fetched(package, path, path.stat().st_size))
     order = link_order([f.package for f in fetched])
@@ -288,9 +289,12 @@ def test_conflicts(tmp_path: Path) -> None:
             depends=[other],
             noarch="generic" if name == "left" else "",
         )
-    b = both(tmp_path, [index_channel(channel)], ["mid", "zeta", "left"])
+    for name, depends in {"app": ('also[when="base"]',), "also": ()}.items():  # a condition
+        pack(channel, name, [Member("share/also", name.encode())], depends=depends)
+    b = both(tmp_path, [index_channel(channel)], ["mid", "zeta", "left", "app"])
     assert tree(b.ours) == tree(b.theirs)
-    assert b.conflicts == {"opt/conda/share/shared": "mid", "opt/conda/share/cycle": "left"}
+    expected = {"share/shared": "mid", "share/cycle": "left", "share/also": "app"}
+    assert b.conflicts == {f"opt/conda/{path}": name for path, name in expected.items()}
     assert (b.ours / "share/shared").read_text() == "mid"
     check_records(b)
     # what loses lies in __clobbers__ in rattler's prefix; in an image it is left out, as conda overwrites it

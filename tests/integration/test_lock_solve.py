@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
@@ -309,6 +311,118 @@ def test_variables_in_channel(target, settings, tmp_path, monkeypatch):
     assert "MINE_TOKEN" in gone.value.hint
 
 
+def raw_channel(folder: Path, needs: dict[str, list[str]], **info: object) -> None:
+    """Writes the index of a channel with noarch packages, for which there are no files."""
+    for subdir in ("noarch", "linux-64"):
+        (folder / subdir).mkdir(parents=True)
+        records = {
+            f"{name}-1.0-0.conda": {
+                "name": name,
+                "version": "1.0",
+                "build": "0",
+                "build_number": 0,
+                "depends": depends,
+                "subdir": subdir,
+                "noarch": "generic",
+                "sha256": "0" * 64,
+            }
+            for name, depends in (needs.items() if subdir == "noarch" else ())
+        }
+        data = {"info": {"subdir": subdir, **info}, "packages": {}, "packages.conda": records}
+        version = 2 if "base_url" in info else 1
+        (folder / subdir / "repodata.json").write_text(json.dumps({**data, "repodata_version": version}))
+
+
+@pytest.mark.parametrize(
+    ("base_url", "channel", "mirror", "url"),
+    [
+        ("../../pool/", "{server}/$MINE_TOKEN/b", "", "{server}/$MINE_TOKEN/pool/bar-1.0-0.conda"),
+        (
+            "../../pool/",
+            "https://c.example/s3cret/b",
+            "https://c.example",
+            "https://c.example/s3cret/pool/bar-1.0-0.conda",
+        ),
+        (
+            "../../pool/",
+            "https://c.example/$MINE_TOKEN/b",
+            "https://c.example",
+            "https://c.example/$MINE_TOKEN/pool/bar-1.0-0.conda",
+        ),
+        ("https://o.example/s3cret/", "{server}/$MINE_TOKEN/b", "", ""),
+        ("file:///srv/pool/", "{server}/s3cret/b", "", ""),
+    ],
+)
+def test_files_outside_of_a_channel(target, settings, tmp_path, monkeypatch, base_url, channel, mirror, url):
+    """The index of a channel may name another place (CEP 15): it is mapped as the channel is, or refused."""
+    raw_channel(tmp_path / "pages/s3cret/b", {"bar": []}, base_url=base_url)
+    monkeypatch.setenv("MINE_TOKEN", "s3cret")
+    with serve(tmp_path / "pages") as server:
+        settings = replace(settings, mirrors=((mirror, server.url),) if mirror else ())
+        recipe = target("- bar\n", channels=(channel.format(server=server.url),))
+        if url:
+            assert lock(recipe, settings).packages[0].url == url.format(server=server.url)
+            return
+        with pytest.raises(SolveError, match=r"^bar 1\.0: no lock can have its URL \(on ") as caught:
+            lock(recipe, settings)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_channels_that_an_index_names(target, settings, tmp_path):
+    """They are not read (CEP 42; rattler would), unless the user names them, too."""
+    raw_channel(tmp_path / "r", {"bar": ["baz"]}, channel_relations={"overrides": "../c"})
+    raw_channel(tmp_path / "c", {"baz": []})
+    with serve(tmp_path) as server:
+        with pytest.raises(SolveError, match="baz"):
+            lock(target("- bar\n", channels=(f"{server.url}/r",)), settings)
+        made = lock(target("- bar\n", channels=(f"{server.url}/r", f"{server.url}/c")), settings)
+    assert set(versions(made)) == {"bar", "baz"}
+    assert made.channels == (f"{server.url}/r", f"{server.url}/c")
+
+
+def test_subdir_of_spec(target, settings, tmp_path):
+    """``channel/subdir::package`` is a package of that subdir, or an error: rattler 0.28 ignores it."""
+    make_package(tmp_path / "c", "lib", "2.3.1", "py_0")
+    make_package(tmp_path / "c", "lib", "2.4", "py_0", noarch="generic")
+    channel = index_channel(tmp_path / "c").as_uri()
+    made = lock(target(f"- {channel}/linux-64::lib==2.3.1=py_0\n", channels=(channel,)), settings)
+    assert versions(made) == {"lib": "2.3.1"} and made.channels == (channel,)
+    assert versions(lock(target("- lib[subdir=noarch]\n", channels=(channel,)), settings)) == {"lib": "2.4"}
+    for spec, chosen in (("linux-64::lib", "noarch"), ("osx-64::lib=2.3.1", "linux-64")):
+        with pytest.raises(SolveError, match=f"yml:4: .*{spec}: found in {chosen} only"):
+            lock(target(f"- {channel}/{spec}\n", channels=(channel,)), settings)
+
+
+def test_no_probes(target, settings, tmp_path, monkeypatch):
+    """Nothing is read that rattler and uv do not read: neither by HEAD, nor the first page of an index."""
+    make_package(tmp_path / "c", "python", "3.11.9")
+    make_package(tmp_path / "c", "pip", "24.0")
+    index_channel(tmp_path / "c")
+    simple_index(tmp_path / "simple", make_wheel(tmp_path / "w", "alpha", "1.0"))
+
+    def late(*args, **options):
+        raise httpx.ReadTimeout("late")
+
+    monkeypatch.setattr(httpx, "head", late)
+    with serve(tmp_path) as server:
+        index = f"- python\n- pip:\n  - --index-url {server.url}/simple\n  - alpha\n"
+        for values in ({}, {"pip": {"fallback": "pip"}}):
+            made = lock(target(index, channels=(f"{server.url}/c",), **values), settings)
+            assert made.packages[-1].url == f"{server.url}/simple/alpha-1.0-py3-none-any.whl"
+    assert "/simple/" not in server.requests
+
+
+def test_index_without_first_page(target, settings, tmp_path, monkeypatch):
+    """Where its page of all packages is an error, uv decides; with a fallback the index is left out."""
+    simple_index(tmp_path / "simple", make_wheel(tmp_path / "w", "alpha", "1.0"))
+    monkeypatch.setattr(httpx, "head", lambda *args, **options: httpx.Response(504))
+    with serve(tmp_path) as server:
+        index = f"- python\n- pip:\n  - --index-url {server.url}/simple\n  - alpha\n"
+        assert versions(lock(target(index), settings))["alpha"] == "1.0"
+        with pytest.raises(SolveError, match="alpha"):
+            lock(target(index, pip={"fallback": "pip"}), settings)
+
+
 def test_unsatisfiable(target, settings):
     """The error contains the solver's reason."""
     with pytest.raises(SolveError) as caught:
@@ -327,9 +441,9 @@ def test_silent_channel(target, settings, channel, tmp_path):
         caught.value
     )
     assert "BUILDER_MIRRORS" in caught.value.hint
-    with pytest.raises(FetchError, match="HTTP 404"):
+    with pytest.raises(FetchError, match="does not answer .*404"):
         lock(target("- libz\n", channels=(channel.url + "/nothing-here",)), settings)
-    with pytest.raises(FetchError, match=r"no repodata\.json"):
+    with pytest.raises(FetchError, match=r"failed to open file .*repodata\.json"):
         lock(target("- libz\n", channels=((tmp_path / "nowhere").as_uri(),)), settings)
 
 

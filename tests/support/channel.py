@@ -71,8 +71,9 @@ def index_channel(folder: Path) -> Path:
     # rattler's exclude_newer uses the time of indexing if there is one; tests set the time of the build.
     for repodata in folder.glob("*/repodata.json"):
         data = json.loads(repodata.read_text())
-        for record in (*data["packages"].values(), *data["packages.conda"].values()):
-            record.pop("indexed_timestamp", None)
+        for records in (data["packages"], data["packages.conda"], *data.get("v3", {}).values()):
+            for record in records.values():
+                record.pop("indexed_timestamp", None)
         repodata.write_text(json.dumps(data, sort_keys=True))
     return folder
 

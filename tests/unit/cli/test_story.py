@@ -45,7 +45,7 @@ def test_build(do: Cli, tiny: TinyProject) -> None:
 
 def test_everything(do: Cli, tiny: TinyProject) -> None:
     """``-vv`` names the level, and has the requests of libraries."""
-    err = do("-vv", "lock", "tiny").err
+    err = do("-vv", "build", "tiny").err
     assert "\nD builder: command: " in err
     assert "\nI httpx: HTTP Request: " in err
     assert "builder.output" not in err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,11 @@ def request(folder: Path, *specs: str) -> SolveRequest:
             'add to {recipe}: virtual_packages: {__cuda: "12.4"}',
         ),
         (
+            "bar",
+            "└─ bar 9.0 is excluded because the package has no timestamp",
+            "its index has no date: leave exclude_newer out, or index the channel again",
+        ),
+        (
             "a",
             "The following packages are incompatible",
             "relax a spec in the environment file, or add a channel",
@@ -110,6 +117,21 @@ def test_conda(tmp_path: Path, channel: SolverChannel, spec: str, reason: str, h
     made = request(tmp_path, spec)
     hint = hint.replace("{recipe}", f"{tmp_path}/mine.yaml").replace("{folder}", str(tmp_path))
     assert hint in conda_hint(reason, made, [channel])
+
+
+def test_dates(tmp_path: Path) -> None:
+    """The date is the one of the index; no date helps for a package that has none."""
+    made = replace(request(tmp_path, "bar"), newest=datetime(2026, 11, 1, tzinfo=UTC))
+    late = conda_hint(
+        "└─ bar 9.0 is excluded because the package is uploaded after the cutoff date of", made, []
+    )
+    assert (
+        late
+        == "exclude_newer hides what its index dates (indexed_timestamp) after 2026-11-01: use a later date"
+    )
+    assert "later date" not in conda_hint(
+        "bar 9.0 is excluded because the package has no timestamp", made, []
+    )
 
 
 def test_line(tmp_path: Path) -> None:

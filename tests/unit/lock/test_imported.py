@@ -162,6 +162,20 @@ def test_conda_packages(folder: Path, settings: Settings, solved: list[SolveRequ
     assert not solved
 
 
+def test_addresses(folder: Path, settings: Settings, solved: list[SolveRequest], monkeypatch) -> None:
+    """A list made behind a mirror names the public channel; one with the value of a variable is refused."""
+    (folder / "list.txt").write_text(EXPLICIT)
+    mirrored = replace(settings, mirrors=(("https://public.example", "https://conda.example"),))
+    lock = run(folder, mirrored, lock="list.txt")
+    assert lock.channels == ("https://public.example/c",)
+    assert lock.packages[1].url == "https://public.example/c/noarch/six-1.17-pyh_0.conda"
+    monkeypatch.setenv("TOKEN", "s3cr3t")
+    (folder / "list.txt").write_text(EXPLICIT.replace("/c/", "/s3cr3t/c/"))
+    with pytest.raises(SolveError, match="no lock can have its URL") as error:
+        run(folder, settings, lock="list.txt", conda={"channels": ["https://conda.example/$TOKEN/c"]})
+    assert "s3cr3t" not in f"{error.value} {error.value.hint}"
+
+
 class FakeBuilder:
     """Builds nothing, and keeps what it was asked for."""
 
