@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,18 +127,19 @@ class _EnvironmentReader:
             hint = f"add '- {platform}', or remove platforms:"
             raise self._error(f"platforms: does not list {platform}", hint, "platforms")
         self._read_dependencies(self._file.data.get("dependencies"))
-        self._pip.extra_indexes += self._strings("pip-repositories")
-        channels = [channel for channel in self._strings("channels") if channel != "nodefaults"]
-        name = self._file.texts.get(("name",), "")
-        environment = self._pip.environment(channels, _unique(self._conda), name)
-        return replace(environment, variables=self._variables())
+        found = self._pip
+        found.extra_index_urls += self._strings("pip-repositories")
+        found.channels = [name for name in self._strings("channels") if name != "nodefaults"]
+        found.name, found.variables = self._file.texts.get(("name",), ""), self._variables()
+        found.conda = _unique(self._conda)
+        return found.environment()
 
-    def _variables(self) -> tuple[tuple[str, str], ...]:
+    def _variables(self) -> dict[str, str]:
         names = self._file.data.get("variables") or {}
         if not isinstance(names, dict):
             hint = "write NAME: VALUE lines below it"
             raise self._error("variables: must be a table", hint, "variables")
-        return tuple((str(name), self._text("variables", name)) for name in names)
+        return {str(name): self._text("variables", name) for name in names}
 
     def _check_keys(self) -> None:
         """Refuse keys with an error in them, and values that builder does not follow.

@@ -81,7 +81,7 @@ class Inputs:
         declared = {"env": found.variables, "virtual_packages": found.virtual_packages}
         for key, pairs in declared.items():
             own = getattr(recipe, key)
-            if unset := {name: value for name, value in pairs if name not in own}:
+            if unset := {name: value for name, value in pairs.items() if name not in own}:
                 hint = f"write into {recipe.source}: {key}: {json.dumps({**own, **unset})}"
                 what = key.replace("env", "variables")
                 problem = f"{what}: the recipe does not set {', '.join(unset)}"

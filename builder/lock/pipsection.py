@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -20,7 +21,7 @@ from builder.formats.trees.inside import check_inside
 from .config.fields import line
 from .config.yamlfile import read_text
 from .sourcespec import SpecContext, names_source, read_location, read_named
-from .spec import Environment, SourceSpec, Spec
+from .spec import Environment, IndexPin, SourceSpec, Spec
 
 #: Files that one environment file may name with ``-r`` and ``-c``, repetitions counted.
 MAX_FILES = 100
@@ -38,26 +39,37 @@ _ANY_HASH = re.compile(r"(sha256|sha384|sha512):([0-9a-f]{64,128})")
 
 @dataclass
 class PipSection:
-    """The content of a pip section; :meth:`read` adds one entry to it."""
+    """The entries of an environment file; :meth:`read` adds one of its pip section.
+
+    The fields with names of :class:`builder.lock.spec.Environment` are those of the result.
+    """
 
     path: Path
     """The environment file."""
     root: Path
     """The project folder, in which requirements files are."""
-    specs: list[Spec] = field(default_factory=list)
-    index: str | None = None
-    extra_indexes: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
-    """URLs, or folders relative to the folder of the environment file."""
     is_lock: bool = False
     """Whether a tool wrote the entries: options that change nothing in a lock are ignored."""
     files: int = 0
     """How many requirements files were read."""
 
+    name: str = ""
+    channels: list[str] = field(default_factory=list)
+    conda: list[Spec] = field(default_factory=list)
+    pip: list[Spec] = field(default_factory=list)
+    index_url: str | None = None
+    extra_index_urls: list[str] = field(default_factory=list)
+    find_links: list[str] = field(default_factory=list)
     sources: list[SourceSpec] = field(default_factory=list)
     constraints: list[Spec] = field(default_factory=list)
     no_binary: list[str] = field(default_factory=list)
     only_binary: list[str] = field(default_factory=list)
+    pins: list[IndexPin] = field(default_factory=list)
+    limits: list[Spec] = field(default_factory=list)
+    virtual_packages: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    exclude_newer: str = ""
+    uv: dict[str, Any] = field(default_factory=dict)
 
     def read(
         self, text: str, where: str, chain: tuple[Path, ...] = (), *, limits: bool = False
@@ -81,24 +93,11 @@ class PipSection:
         else:
             self._add(_requirement(text, context), context)
 
-    def environment(
-        self, channels: Sequence[str], conda: Sequence[Spec], name: str = ""
-    ) -> Environment:
-        """Return the environment of the section and of the conda packages of its file."""
-        return Environment(
-            self.path,
-            name,
-            tuple(dict.fromkeys(channels)),
-            tuple(conda),
-            tuple(self.specs),
-            self.index,
-            tuple(dict.fromkeys(self.extra_indexes)),
-            tuple(dict.fromkeys(self.links)),
-            tuple(self.sources),
-            tuple(self.constraints),
-            tuple(dict.fromkeys(self.no_binary)),
-            tuple(dict.fromkeys(self.only_binary)),
-        )
+    def environment(self) -> Environment:
+        """Return the environment of all entries, without repetitions."""
+        values = {one.name: getattr(self, one.name) for one in fields(Environment)}
+        lists = {name: tuple(dict.fromkeys(v)) for name, v in values.items() if isinstance(v, list)}
+        return Environment(**{**values, **lists})
 
     def _add(self, found: Spec | SourceSpec, context: SpecContext) -> None:
         if context.limits:
@@ -112,7 +111,7 @@ class PipSection:
         elif isinstance(found, SourceSpec):
             self.sources.append(found)
         else:
-            self.specs.append(found)
+            self.pip.append(found)
 
     def _read_option(self, text: str, context: SpecContext) -> None:
         ignored = _rule(re.split(r"[\s=]", text)[0]).get("ignored")
@@ -137,14 +136,14 @@ class PipSection:
     def _apply_option(self, name: str, value: str, context: SpecContext) -> None:
         match _rule(name)["read"]:
             case "index":
-                self.index = value
+                self.index_url = value
             case "extra":
-                self.extra_indexes.append(value)
+                self.extra_index_urls.append(value)
             case "links":
                 is_relative = "://" not in value and not value.startswith(("/", "~", "$"))
                 if context.chain and is_relative:
                     value = os.path.relpath(context.chain[-1].parent / value, self.path.parent)
-                self.links.append(value)
+                self.find_links.append(value)
             case "no-binary":
                 _choose(value, self.no_binary)
             case "only-binary":

@@ -117,13 +117,13 @@ class Environment:
     """Normalised names of packages whose wheels are built from their sdists; or ``:all:``."""
     only_binary: tuple[str, ...] = ()
     """Names of packages that are never built, or ``:all:``."""
-    variables: tuple[tuple[str, str], ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
     """Names and values of ``variables:``, which conda sets when it activates the environment."""
 
     pins: tuple[IndexPin, ...] = ()
     limits: tuple[Spec, ...] = ()
     """Conda specs of packages that are not asked for: their versions if others need them."""
-    virtual_packages: tuple[tuple[str, str], ...] = ()
+    virtual_packages: Mapping[str, str] = field(default_factory=dict)
     """Names and versions of the virtual packages that the file declares."""
     exclude_newer: str = ""
     """A date or time, see :func:`builder.lock.inputs.cutoff`: for conda and pip packages."""

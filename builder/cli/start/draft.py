@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,9 @@ class Draft:
     """OS packages to add to the base."""
     pip_fallback: bool = False
     """Use pip's own configuration if an index does not answer."""
-    env: tuple[tuple[str, str], ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
     """Variables of the image."""
-    virtual_packages: tuple[tuple[str, str], ...] = ()
+    virtual_packages: Mapping[str, str] = field(default_factory=dict)
     """Those that the environment file declares."""
 
     @property

@@ -23,7 +23,6 @@ from pathlib import Path
 
 from builder.core.errors import ConfigError
 from builder.core.model import MAIN
-from builder.lock.pipsection import PipSection
 from builder.lock.spec import Environment
 from builder.lock.tomlfile import load_toml, table
 
@@ -63,10 +62,10 @@ def read_manifest(
         ConfigError: the file is not valid, has no such group or environment, or an entry that
             cannot be locked. The message names file and line.
     """
-    reader = ManifestReader(path, PipSection(path, root or path.parent))
+    reader = ManifestReader(path, root or path.parent)
     if path.suffix in _REQUIREMENTS:
         _refuse_groups(path, groups)
-        reader.pip(f"-r {path.name}", str(path))
+        reader.read(f"-r {path.name}", str(path))
         return reader.environment()
     if path.name == _SETUP:
         reader.own_code(groups, str(path))

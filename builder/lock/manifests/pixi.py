@@ -123,11 +123,11 @@ class Pixi:
     def _read_packages(self, reader: ManifestReader, tables: Tables) -> None:
         where = self.file.where
         for name, value in tables["dependencies"].items():
-            reader.conda(pixi_spec(name, value), name, where(name))
+            reader.add_conda(pixi_spec(name, value), name, where(name))
         for name, value in tables["constraints"].items():
             reader.limits.append(Spec(pixi_spec(name, value), name.lower(), where(name)))
         for name, value in tables["pypi-dependencies"].items():
-            reader.pip(_pypi_line(name, value), where(name))
+            reader.read(_pypi_line(name, value), where(name))
             if index := table(value).get("index"):
                 reader.pin(name, index, where(name), value.get("env-markers", ""))
         reader.variables = {**tables["env"], **reader.variables}
@@ -157,7 +157,9 @@ class Pixi:
         default, project = features.get((), {}), table(self.file.data, "project")
         if "python" not in table(default.get("dependencies")):  # pixi reads no .python-version
             text = str(project.get("requires-python", "") if default else "")
-            reader.conda(f"python {conda_version(text)}".strip(), "python", self.file.where(text))
+            reader.add_conda(
+                f"python {conda_version(text)}".strip(), "python", self.file.where(text)
+            )
         if self.project is None:
             return
         if default:

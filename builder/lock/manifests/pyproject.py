@@ -199,7 +199,7 @@ class PyProject:
         try:
             requirement = Requirement(text)
         except (InvalidRequirement, RecursionError):
-            reader.pip(text, where)  # its error names the problem
+            reader.read(text, where)  # its error names the problem
             return
         requirement.marker = both(marker, requirement.marker)
         if True not in answers(requirement.marker, self._platform):
@@ -219,7 +219,7 @@ class PyProject:
                 self._read_place(reader, copy(requirement), source, where)
                 is_placed |= False not in answers(condition, self._platform)
         if not is_placed:
-            reader.pip(str(requirement) if marker else text, where)
+            reader.read(str(requirement) if marker else text, where)
 
     def _marker(self, text: Any) -> Marker | None:
         try:
@@ -261,7 +261,7 @@ class PyProject:
             source = {"path": path, "editable": True}
         if path:
             path = os.path.relpath(folder / path, reader.path.parent)
-        reader.pip(source_line(requirement, {**source, "path": path}), where)
+        reader.read(source_line(requirement, {**source, "path": path}), where)
         project = Path(os.path.normpath(reader.path.parent / (path or ""))) / "pyproject.toml"
         if not path or not project.is_file():
             return

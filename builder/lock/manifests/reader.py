@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,33 +31,23 @@ _PYTHON_VERSION = re.compile(
 _PYTHON_SPECIFIER = re.compile(r"(?:c?python)?\s*([<>=!~][\d.,<>=!~* ]+)")
 
 
-class ManifestReader:
+class ManifestReader(PipSection):
     """Collects the entries of a file."""
 
-    def __init__(self, path: Path, section: PipSection) -> None:
-        self.path = path
-        self.channels: list[str] = []
-        self._conda: dict[str, Spec] = {}
-        self._section = section
-        self.pins: list[IndexPin] = []
-        self.limits: list[Spec] = []
-        self.virtual_packages: dict[str, str] = {}
-        self.variables: dict[str, str] = {}
-        self.exclude_newer = ""
-        self.uv: dict[str, Any] = {}
+    def __init__(self, path: Path, root: Path) -> None:
+        super().__init__(path, root)
         self._entered: set[tuple[object, ...]] = set()
 
-    def conda(self, text: str, name: str, where: str) -> None:
+    def add_conda(self, text: str, name: str, where: str) -> None:
+        """Add a conda spec, unless there is the same."""
         text = plain_value(text, where)
-        self._conda.setdefault(text, Spec(text, name.lower(), where))
-
-    def pip(self, text: str, where: str) -> None:
-        self._section.read(text, where)
+        if all(spec.text != text for spec in self.conda):
+            self.conda.append(Spec(text, name.lower(), where))
 
     def own_code(self, groups: Sequence[str], where: str) -> None:
         """Add the project itself with extras: pip's ``.[EXTRA]``."""
         extras = ",".join(group for group in groups if group != MAIN)
-        self.pip(f".[{extras}]" if extras else ".", where)
+        self.read(f".[{extras}]" if extras else ".", where)
 
     def option(self, option: str, values: Any, file: TomlFile) -> None:
         """Add an option of pip with each of some values; ``true`` stands for all packages.
@@ -74,7 +63,7 @@ class ManifestReader:
                 self.uv.setdefault("index-strategy", "first-index")
             if option == "--find-links" and "://" not in text:
                 text = os.path.relpath(file.path.parent / text, self.path.parent)
-            self.pip(f"{option} {shlex.quote(text)}", file.where(str(value)))
+            self.read(f"{option} {shlex.quote(text)}", file.where(str(value)))
 
     def enter(self, *key: object) -> bool:
         """Return whether a part of a file is read for the first time."""
@@ -98,29 +87,22 @@ class ManifestReader:
             where: ``FILE:LINE``.
             root: the folder that may have the file, if that of the project has none.
         """
-        self.conda(f"python {conda_version(specifier)}".strip(), "python", where)
+        self.add_conda(f"python {conda_version(specifier)}".strip(), "python", where)
         for folder in dict.fromkeys((self.path.parent, root or self.path.parent)):
             if pinned := pinned_python(folder):
-                self.conda(pinned.text, pinned.name, pinned.where)
+                self.add_conda(pinned.text, pinned.name, pinned.where)
                 break
 
     def environment(self) -> Environment:
-        if not any(spec.name == "python" for spec in self._conda.values()):
+        """Return the environment of all entries, with a Python, pip and a channel."""
+        if not any(spec.name == "python" for spec in self.conda):
             self.python("", str(self.path))
-        if not any(spec.name == "pip" for spec in self._conda.values()):
-            self.conda("pip", "pip", str(self.path))
+        if not any(spec.name == "pip" for spec in self.conda):
+            self.add_conda("pip", "pip", str(self.path))
         named = [channel for channel in self.channels if channel != "nodefaults"]
-        channels = [plain_value(channel, f"{self.path}: channels") for channel in named]
-        found = self._section.environment(channels or [CHANNEL], tuple(self._conda.values()))
-        return replace(
-            found,
-            pins=tuple(dict.fromkeys(self.pins)),
-            limits=tuple(self.limits),
-            virtual_packages=tuple(self.virtual_packages.items()),
-            variables=tuple(self.variables.items()),
-            exclude_newer=self.exclude_newer,
-            uv=self.uv,
-        )
+        where = f"{self.path}: channels"
+        self.channels = [plain_value(channel, where) for channel in named or [CHANNEL]]
+        return super().environment()
 
 
 def conda_version(specifier: str) -> str:

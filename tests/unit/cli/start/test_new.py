@@ -218,7 +218,7 @@ def test_variables(folder: Path) -> None:
         f"base: scratch\nenvironment: environment.yml\n{_typed(error)}\n"
     )
     environment = Inputs.read(load_recipe("mine", folder)).environment
-    assert environment.variables == (("A", "1:x"), ("B", "b c"))
+    assert environment.variables == {"A": "1:x", "B": "b c"}
 
 
 def _typed(error: pytest.ExceptionInfo[ConfigError]) -> str:

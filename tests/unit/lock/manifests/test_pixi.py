@@ -199,7 +199,7 @@ def test_settings(tmp_path: Path) -> None:
 )
 def test_virtual_packages(tmp_path: Path, text: str, expected: str) -> None:
     found = read(tmp_path, f"[workspace]\nchannels = ['c']\n{text}\n")
-    assert " ".join(f"{name}={value}" for name, value in sorted(found.virtual_packages)) == expected
+    assert " ".join(f"{name}={value}" for name, value in sorted(found.virtual_packages.items())) == expected
 
 
 def test_in_pyproject(tmp_path: Path) -> None:
