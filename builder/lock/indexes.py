@@ -95,13 +95,11 @@ class Indexes:
             ConfigError: a variable in a URL is not set.
         """
         sources: dict[str, list[dict[str, str]]] = {}
+        indexes: list[dict[str, Any]] = []
         for number, pin in enumerate(self.pins):
-            marker = {"marker": pin.marker} if pin.marker else {}
-            sources.setdefault(pin.name, []).append({"index": f"pin-{number}", **marker})
-        indexes = [
-            {"name": f"pin-{number}", "url": expanded(pin.url, where), "explicit": True}
-            for number, pin in enumerate(self.pins)
-        ]
+            name, marker = f"pin-{number}", {"marker": pin.marker} if pin.marker else {}
+            sources.setdefault(pin.name, []).append({"index": name, **marker})
+            indexes.append({"name": name, "url": expanded(pin.url, where), "explicit": True})
         project = {"name": "pins", "version": "0", "dependencies": list(requirements)}
         uv = {"sources": sources, "index": indexes}
         return f"project = {_toml(project)}\ntool = {_toml({'uv': uv})}\n"

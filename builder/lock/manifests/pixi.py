@@ -136,10 +136,7 @@ class Pixi:
         """Add the options of PyPI; those of features replace the workspace's."""
         options, found = [table(one.get("pypi-options")) for one in tables], dict[str, Any]()
         for one in options:
-            links = [*map(table, items(one.get("find-links")))]
-            places = [link.get("url") or link.get("path") for link in links]
-            for key, option in rules_of("pixi")["options"].items():
-                reader.option(option, places if key == "find-links" else one.get(key), self.file)
+            reader.options("pixi", one, self.file)
             found |= one
         overrides = (table(one.get("dependency-overrides")) for one in [*options[1:], options[0]])
         settings = {

@@ -31,20 +31,6 @@ from builder.lock.tomlfile import TomlFile, items, load_toml, strings, table
 from .keys import check_keys, refused, rules_of, settings_of_uv
 from .reader import ManifestReader, both, source_line
 
-_TOOLS = ("poetry", "pdm")
-#: Settings of uv, and pip's options with the same meaning.
-_OPTIONS = {
-    "index-url": "--index-url",
-    "extra-index-url": "--extra-index-url",
-    "find-links": "--find-links",
-    "no-binary": "--no-binary",
-    "no-binary-package": "--no-binary",
-    "no-build": "--only-binary",
-    "no-build-package": "--only-binary",
-}
-#: Keys of a dependency of poetry that name a place in addition to ``[project]``.
-_POETRY_PLACES = frozenset({"git", "path", "file", "url"})
-
 
 class PyProject:
     """``[project]`` of a ``pyproject.toml``, with the tables of uv.
@@ -85,13 +71,9 @@ class PyProject:
         """
         for file in {self._root.path: self._root, self._file.path: self._file}.values():
             check_keys(file, table(file.data, "tool", "uv"), "uv")
-        for tool in _TOOLS:
-            check_keys(self._file, table(self._file.data, "tool", tool), tool)
-        if not self.is_dynamic("dependencies"):
-            for name, entry in table(self._file.data, "tool", "poetry", "dependencies").items():
-                for key in _POETRY_PLACES.intersection(table(entry)):
-                    hint = f"name it in [project]: dependencies = ['{name} @ ...']"
-                    raise refused(self._file, f"tool.poetry.dependencies.{name}.{key}", hint)
+        poetry = "poetry" if self.is_dynamic("dependencies") else "poetry beside project"
+        for rules, name in ((poetry, "poetry"), ("pdm", "pdm")):
+            check_keys(self._file, table(self._file.data, "tool", name), rules)
         environments = [self._marker(text) for text in strings(self._uv.get("environments"))]
         if environments and not any(True in answers(m, self._platform) for m in environments):
             hint = "add the environment: sys_platform == 'linux'"
@@ -125,8 +107,7 @@ class PyProject:
             if not entry.get("explicit"):
                 option = "--index-url" if entry.get("default") else "--extra-index-url"
                 reader.option(option, entry.get("url"), self._root)
-        for key, option in _OPTIONS.items():
-            reader.option(option, self._uv.get(key), self._root)
+        reader.options("uv", self._uv, self._root)
         reader.uv |= settings_of_uv(self._uv)
 
     def read_python(self, reader: ManifestReader) -> None:
@@ -171,20 +152,17 @@ class PyProject:
         for text in self._extras.get(name, ()):
             self._read(reader, text, marker, extra=name)
         if name in map(canonicalize_name, self._groups):
-            for text in self._members(name):
+            try:
+                members = resolve_dependency_groups(self._groups, name)
+            except ExceptionGroup as e:
+                problem = f"{self._file.where('dependency-groups')}: {e.message}: {e.exceptions[0]}"
+                raise ConfigError(problem, "correct the table [dependency-groups]") from None
+            for text in members:
                 self._read(reader, text, marker, group=name)
             settings = table(self._uv.get("dependency-groups"))
             of_group = {canonicalize_name(key): table(value) for key, value in settings.items()}
             if text := str(of_group.get(name, {}).get("requires-python", "")):
                 reader.python(text, self._root.where(text), self._root.path.parent)
-
-    def _members(self, name: str) -> Sequence[str]:
-        """Return the requirements of a dependency group and of those that it includes."""
-        try:
-            return resolve_dependency_groups(self._groups, name)
-        except ExceptionGroup as e:
-            problem = f"{self._file.where('dependency-groups')}: {e.message}: {e.exceptions[0]}"
-            raise ConfigError(problem, "correct the table [dependency-groups]") from None
 
     def _read(
         self,

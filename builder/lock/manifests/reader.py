@@ -21,6 +21,8 @@ from builder.lock.pipsection import PipSection, plain_value
 from builder.lock.spec import Environment, IndexPin, Spec
 from builder.lock.tomlfile import TomlFile
 
+from .keys import rules_of
+
 #: The channel of files that name none.
 CHANNEL = "conda-forge"
 #: ``3``, ``3.12``, ``cpython@3.12.4``, ``3.13t``, ``3.13+freethreaded``, ``cpython-3.12.4-linux-...``
@@ -55,7 +57,8 @@ class ManifestReader(PipSection):
         A project with indexes of its own takes each package from the first index that has it, as
         uv does by default. PyPI is the main index anyway.
         """
-        for value in values if isinstance(values, list) else [values]:
+        for entry in values if isinstance(values, list) else [values]:
+            value = entry.get("url", entry.get("path")) if isinstance(entry, dict) else entry
             text = ":all:" if value is True else str(value or "").rstrip("/")
             if not text or (text == PYPI and option == "--index-url"):
                 continue
@@ -64,6 +67,11 @@ class ManifestReader(PipSection):
             if option == "--find-links" and "://" not in text:
                 text = os.path.relpath(file.path.parent / text, self.path.parent)
             self.read(f"{option} {shlex.quote(text)}", file.where(str(value)))
+
+    def options(self, tool: str, data: Mapping[str, Any], file: TomlFile) -> None:
+        """Add the settings of a tool that are options of pip, too."""
+        for key, option in rules_of(tool)["options"].items():
+            self.option(option, data.get(key), file)
 
     def enter(self, *key: object) -> bool:
         """Return whether a part of a file is read for the first time."""
