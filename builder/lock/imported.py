@@ -212,19 +212,21 @@ def _versions(task: _Task, needed: str) -> list[str]:
 
 
 def _complete(fitting: Mapping[str, ForeignLock]) -> list[str]:
-    """Return the versions for which no marker skips a requirement that is for certain Pythons.
+    """Return the versions for which no marker skips a requirement.
 
-    Not counted are those that the oldest version needs (``tomli ; python_version < "3.11"``), or
-    the newest one: what they add is part of other Pythons.
+    If there is none, those of the oldest version (``tomli ; python_version < "3.11"``) and of the
+    newest one do not count: what they add is part of other Pythons.
 
     Raises:
         LockError: two requirements are for different Pythons.
     """
     oldest, *_, newest = [*fitting, *fitting]
     kept = {version: {p.name for p in lock.found} for version, lock in fitting.items()}
-    certain = set().union(*kept.values()) - kept[oldest] - kept[newest]
-    if complete := [version for version in fitting if kept[version] >= certain]:
-        return complete
+    every = set().union(*kept.values())
+    certain = every - kept[oldest] - kept[newest]
+    for wanted in (every, certain):
+        if complete := [version for version in fitting if kept[version] >= wanted]:
+            return complete
     spec = next(spec for spec in fitting[newest].skipped if spec.name in certain)
     raise LockError(
         f"{spec.where}: {spec.text}: no version of Python keeps this requirement and all others",

@@ -358,7 +358,9 @@ def test_variables_of_requirements(
             "python 3.10.*|3.11.*",
         ),
         (["a==1 ; python_version == '3.10'", "b==1 ; python_full_version >= '3.9'"], "python 3.10.*"),
-        # the oldest Pythons need one more package, or the newest ones: others do without
+        (["a==1 ; python_version >= '3.11'", "b==1 ; python_version < '3.13'"], "python 3.11.*|3.12.*"),
+        (["a==1", "b==1 ; python_version < '3.10'"], "python 3.8.*|3.9.*"),
+        # the oldest Pythons need one more package, and the newest ones: others do without
         (["a==1", "tomli==2 ; python_version < '3.11'", "b==1 ; python_version >= '3.14'"], "python 3.8.*|"),
         (["a==1", "b==1 ; python_version >= '3.11' and python_version < '3.12'"], "python 3.11.*"),
         # one name, two versions
