@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from builder.build.run.process import execute
+from builder.core.datafiles import table
 from builder.core.errors import RunnerError
 from builder.core.progress import QUIET, Reporter
 
@@ -20,12 +21,7 @@ log = logging.getLogger(__name__)
 #: Seconds between two queries of a job's state.
 POLL_S = 2.0
 #: Final states of a job.
-ENDED = frozenset(
-    (
-        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
-        *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "SPECIAL_EXIT", "TIMEOUT"),
-    )
-)
+ENDED = frozenset(table(__file__, "slurm.yaml")["ended"])
 #: Looks for the result of a job that has ended, and seconds between two of them: on a shared file
 #: system a file may appear late.
 _LOOKS, _PAUSE_S = 20, 0.5

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Sequence
 
+from builder.core.datafiles import table
 from builder.core.errors import UsageError
 from builder.core.text import CONTROL
 from builder.lock.config.fields import seconds
@@ -21,24 +22,6 @@ log = logging.getLogger(__name__)
 
 #: Signal and seconds before the time limit, so that a segment can write a checkpoint.
 _CHAIN_SIGNAL = "TERM@120"
-#: Queues for each kind of job; the first one that the site has is used.
-_QUEUE_FALLBACK: dict[QueueName, tuple[QueueName, ...]] = {
-    "nodes": ("nodes", "node", "gpu", "cpu"),
-    "node": ("node", "gpu"),
-    "gpu": ("gpu", "node"),
-    "cpu": ("cpu",),
-    "interactive": ("interactive", "gpu", "cpu"),
-    "build": ("build", "cpu"),
-}
-#: Options of sbatch that builder writes itself, and what to pass instead.
-_OWN = {
-    "nodes": "--nodes",
-    "time": "--time",
-    "account": "--account",
-    "array": "--chain",
-    "ntasks": "--gpus or --tasks",
-    "ntasks-per-node": "--gpus or --tasks",
-}
 #: The account becomes part of a script's comments.
 _WORD = re.compile(r"[\w.@+-]+")
 #: Options of which Slurm accepts only one.
@@ -51,7 +34,7 @@ _MEMORY = frozenset({"mem", "mem-per-gpu", "mem-per-cpu"})
 def find_queue(site: Site, kind: QueueName) -> Queue:
     """Return the site's queue for a kind of job, or an empty one: then Slurm's defaults apply."""
     queues = slurm_of(site).queues
-    for name in _QUEUE_FALLBACK[kind]:
+    for name in table(__file__, "slurm.yaml")["queues"][kind]:
         if name in queues:
             return queues[name]
     return Queue()
@@ -245,16 +228,16 @@ def read_slurm(options: Sequence[str], *, partition: str = "", qos: str = "") ->
     Raises:
         UsageError: a value has another form, or is an option that builder writes itself.
     """
-    queue = {"partition": partition, "qos": qos}
+    queue, own = {"partition": partition, "qos": qos}, table(__file__, "slurm.yaml")["own_options"]
     raw = []
     for option in options:
         name, _, value = option.removeprefix("--").partition("=")
         if not option.startswith("--") or not name or CONTROL.search(option):
             message = f"--slurm={option}: not an option of sbatch"
             raise UsageError(message, "write --slurm=--name=value")
-        if name in _OWN:
+        if name in own:
             message = f"--slurm={option}: builder writes this option itself"
-            raise UsageError(message, f"pass {_OWN[name]} instead")
+            raise UsageError(message, f"pass {own[name]} instead")
         if name in queue:
             queue[name] = value
         else:
