@@ -85,14 +85,14 @@ class SquashfsPart:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedPartition:
-    """A partition that is written into a SIF as it is made. The cache does not hold it."""
+class PlannedObject:
+    """Content that is written into a SIF as it is made. The cache does not hold it."""
 
     name: str
     """Its name in the SIF."""
     digest: str
-    """``key:...``, a hash of everything that its content depends on."""
+    """A hash of it; of a partition ``key:...``, of everything that its content depends on."""
     size: int
     """About how many bytes it will have."""
     write: Callable[[BinaryIO], int]
-    """Writes the squashfs at the current position of a file. Returns its size in bytes."""
+    """Writes it at the current position of a file. Returns its size in bytes."""

@@ -31,7 +31,7 @@ from builder.formats.trees.squashfs.writer import SquashfsWriter
 
 from .assign import MIN_OVERLAYS, LayerGroup, assign_layers
 from .overlay import overlay_members
-from .partition import PlannedPartition, SquashfsPart
+from .partition import PlannedObject, SquashfsPart
 from .read import Sif
 from .singularity import Metadata, common_files, guard_files
 
@@ -72,7 +72,7 @@ class PartitionMaker:
     compression: Compression
     work: Workspace
 
-    def flat(self) -> PlannedPartition:
+    def flat(self) -> PlannedObject:
         """Return one partition that holds everything."""
         epoch = self.work.settings.epoch
         common, own = common_files(epoch), self.metadata.files(epoch)
@@ -92,7 +92,7 @@ class PartitionMaker:
         def write(out: BinaryIO) -> int:
             return self._squash(out, "root", sources, (), total)
 
-        return PlannedPartition("root", f"key:{self._hashed_key(key)}", size, write)
+        return PlannedObject("root", f"key:{self._hashed_key(key)}", size, write)
 
     def write_plain(self, out: BinaryIO, folders: Files, files: Files) -> None:
         """Write a squashfs in which all files belong to root, without what SIF runtimes need.

@@ -29,7 +29,7 @@ from builder.formats.sif import format as raw
 
 from .digests import remember_digest, remembered_digest
 from .format import FileSystem, ObjectType, PartitionRole, SifDescriptor, SifHeader
-from .partition import PlannedPartition, SquashfsPart
+from .partition import PlannedObject, SquashfsPart
 from .partitions import BaseSif, PartitionMaker
 from .read import read_sif
 from .singularity import FOLDER, Metadata, container_files
@@ -168,23 +168,8 @@ def _corrupt(partition: SquashfsPart) -> str:
     return f"{partition.path} is corrupt: the partition {partition.name} does not match its digest"
 
 
-@dataclass(frozen=True, slots=True)
-class _Bytes:
-    """The content of an object that is no partition."""
-
-    data: bytes
-
-    @property
-    def size(self) -> int:
-        return len(self.data)
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.data).hexdigest()
-
-    def write(self, out: BinaryIO) -> int:
-        """Write the content at the current position of a file. Returns its size in bytes."""
-        return out.write(self.data)
+def _text(name: str, data: bytes) -> PlannedObject:
+    return PlannedObject(name, hashlib.sha256(data).hexdigest(), len(data), lambda f: f.write(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +177,7 @@ class _Object:
     """One object to be written."""
 
     type: ObjectType
-    name: str
-    content: _Bytes | SquashfsPart | PlannedPartition
+    content: SquashfsPart | PlannedObject
     extra: bytes = b""
     """The part of the descriptor that depends on the type."""
 
@@ -210,7 +194,7 @@ class _Contents:
     @classmethod
     def of(
         cls,
-        partitions: Sequence[SquashfsPart | PlannedPartition],
+        partitions: Sequence[SquashfsPart | PlannedObject],
         metadata: Metadata,
         config: bytes,
         architecture: str,
@@ -226,16 +210,16 @@ class _Contents:
             epoch: the time of the SIF, in seconds since 1970.
         """
         objects = [
-            _Object(ObjectType.DEFINITION, "definition", _Bytes(metadata.definition.encode())),
-            _Object(ObjectType.JSON, raw.INSPECT_NAME, _Bytes(canonical_json(metadata.inspect()))),
-            _Object(ObjectType.JSON, raw.OCI_CONFIG_NAME, _Bytes(config)),
+            _Object(ObjectType.DEFINITION, _text("definition", metadata.definition.encode())),
+            _Object(ObjectType.JSON, _text(raw.INSPECT_NAME, canonical_json(metadata.inspect()))),
+            _Object(ObjectType.JSON, _text(raw.OCI_CONFIG_NAME, config)),
         ]
         machine = raw.ARCHITECTURES[architecture] + b"\0"
         for number, partition in enumerate(partitions):
             role = PartitionRole.OVERLAY if number else PartitionRole.PRIMARY
             extra = raw.PARTITION.pack(FileSystem.SQUASHFS, role, machine)
-            objects.append(_Object(ObjectType.PARTITION, partition.name, partition, extra))
-        described = [[o.type, o.content.digest, o.name] for o in objects]
+            objects.append(_Object(ObjectType.PARTITION, partition, extra))
+        described = [[o.type, o.content.digest, o.content.name] for o in objects]
         uuid = _uuid(canonical_json([described, architecture, epoch]))
         return cls(tuple(objects), architecture, epoch, uuid)
 
@@ -248,7 +232,8 @@ class _Contents:
         table, places = bytearray(), []
         end = raw.DATA_AT
         for number, one in enumerate(self.objects, 1):
-            start = end if isinstance(one.content, _Bytes) else end + -end % raw.ALIGNMENT
+            is_partition = one.type is ObjectType.PARTITION
+            start = end + -end % raw.ALIGNMENT if is_partition else end
             out.seek(start)
             size = one.content.write(out)
             if isinstance(one.content, SquashfsPart):
@@ -277,7 +262,7 @@ class _Contents:
             modified=self.epoch,
             uid=0,
             gid=0,
-            name=one.name.encode()[: raw.LONGEST_NAME],
+            name=one.content.name.encode()[: raw.LONGEST_NAME],
             extra=one.extra,
         )
         return raw.DESCRIPTOR.pack(*descriptor)
