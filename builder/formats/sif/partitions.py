@@ -54,23 +54,18 @@ Files = list[tuple[Member, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class BaseSif:
-    """A SIF below the layers of an image."""
-
-    sif: Sif
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
 class PartitionMaker:
     """Makes the partitions of one image."""
 
     image: Image
     """All its layers are on this machine. With a base, the layers are those above it."""
     metadata: Metadata
-    base: BaseSif | None
+    base: Sif | None
+    """A SIF below the layers."""
     compression: Compression
     work: Workspace
+    base_digest: str = ""
+    """Of the SIF below."""
 
     def flat(self) -> PlannedObject:
         """Return one partition that holds everything."""
@@ -78,16 +73,14 @@ class PartitionMaker:
         common, own = common_files(epoch), self.metadata.files(epoch)
         sources = [listed_source(common)]
         if self.base is not None:
-            base = self.base
-            hashed = partial(self._hashed, base.sif.path, base.digest)
-            sources += [partial(hashed, source) for source in base.sif.sources()]
+            hashed = partial(self._hashed, self.base.path, self.base_digest)
+            sources += [partial(hashed, source) for source in self.base.sources()]
         sources += [*map(self._layer, self.image.layers), listed_source(own)]
         digests = [layer.descriptor.digest for layer in self.image.layers]
-        base_digest = self.base.digest if self.base else ""
-        key = ["flat", base_digest, digests, _texts([*common, *own])]
+        key = ["flat", self.base_digest, digests, _texts([*common, *own])]
         total = None if self.base else _unpacked(self.image.layers)
         size = sum(layer.descriptor.size for layer in self.image.layers)
-        size += sum(part.size for part in self.base.sif.partitions) if self.base else 0
+        size += sum(part.size for part in self.base.partitions) if self.base else 0
 
         def write(out: BinaryIO) -> int:
             return self._squash(out, "root", sources, (), total)
@@ -126,10 +119,10 @@ class PartitionMaker:
         """Return how many overlay partitions the base SIF has."""
         if self.base is None:
             return 0
-        count = len(self.base.sif.partitions) - 1
+        count = len(self.base.partitions) - 1
         if count > MAX_OVERLAYS - MIN_OVERLAYS:
             raise ImageError(
-                f"{self.base.sif.path} has {count} overlay partitions; "
+                f"{self.base.path} has {count} overlay partitions; "
                 "those of the environment would exceed the limit",
                 "use 'sif: {layout: flat}' in the recipe, or another base",
             )
@@ -139,9 +132,9 @@ class PartitionMaker:
         """Return the partitions of the base SIF, which are copied unchanged."""
         assert self.base is not None
         found = []
-        for number, part in enumerate(self.base.sif.partitions):
-            digest, name = f"{self.base.digest}#{number}", part.name or f"base-{number}"
-            found.append(SquashfsPart(self.base.sif.path, part.offset, part.size, digest, name))
+        for number, part in enumerate(self.base.partitions):
+            digest, name = f"{self.base_digest}#{number}", part.name or f"base-{number}"
+            found.append(SquashfsPart(self.base.path, part.offset, part.size, digest, name))
         return found
 
     def _primary(self, layers: Sequence[Layer]) -> SquashfsPart:

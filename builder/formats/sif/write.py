@@ -30,7 +30,7 @@ from builder.formats.sif import format as raw
 from .digests import remember_digest, remembered_digest
 from .format import FileSystem, ObjectType, PartitionRole, SifDescriptor, SifHeader
 from .partition import PlannedObject, SquashfsPart
-from .partitions import BaseSif, PartitionMaker
+from .partitions import PartitionMaker
 from .read import read_sif
 from .singularity import FOLDER, Metadata, container_files
 
@@ -75,10 +75,11 @@ def write_sif(
         raise ImageError(f"SIF files do not support the architecture {architecture!r}", hint)
     below, base_files = None, None
     if base is not None:
-        below = BaseSif(read_sif(base.path, architecture), base.digest)
-        base_files = container_files(below.sif.sources(FOLDER))
+        below = read_sif(base.path, architecture)
+        base_files = container_files(below.sources(FOLDER))
     metadata = Metadata(config, image.digest, base_files)
-    maker = PartitionMaker(image, metadata, below, compression, work)
+    base_digest = base.digest if base else ""
+    maker = PartitionMaker(image, metadata, below, compression, work, base_digest)
     with space_errors(path.parent):
         _prepare_place(path)
         try:
