@@ -51,12 +51,24 @@ class TagLost(TagExistsError):
     """Another client changed a tag between the check and the end of this publish.
 
     Args:
-        message, hint: see :class:`builder.core.errors.BuilderError`.
+        place: the name of the destination.
         tag: the tag.
+        now: the digest that it names now; None: it does not exist.
+        image: the one that it should name.
+        written: the tags that have moved.
     """
 
-    def __init__(self, message: str, hint: str, tag: str) -> None:
-        super().__init__(message, hint)
+    def __init__(
+        self, place: str, tag: str, now: str | None, image: Image, written: Sequence[str]
+    ) -> None:
+        names = f"names {now[:19]}" if now else "does not exist"
+        moved = f"has moved {', '.join(written)}" if written else "moved no tag"
+        super().__init__(
+            f"another client changed {place}:{tag} at the same time: it {names} now, "
+            f"not {image.digest[:19]}; this publish {moved}",
+            "if this image should have the tag, publish again; the error names the image that "
+            "holds the tag",
+        )
         self.tag = tag
 
 
@@ -291,7 +303,7 @@ def move_all(
     for tag in tags:
         move = destination.move_tag(tag, image, named[tag])
         if move.now != image.digest:
-            raise _lost(destination, tag, move.now, image, written)
+            raise TagLost(destination.name, tag, move.now, image, written)
         if move.written:
             written.append(tag)
             before = move.before or "no image"
@@ -302,23 +314,5 @@ def move_all(
         found = destination.resolve(tag)
         if found is None or found.digest != image.digest:
             others = [other for other in written if other != tag]
-            raise _lost(destination, tag, found.digest if found else None, image, others)
+            raise TagLost(destination.name, tag, found.digest if found else None, image, others)
     return written
-
-
-def _lost(
-    destination: PublishDestination,
-    tag: str,
-    now: str | None,
-    image: Image,
-    written: list[str],
-) -> TagLost:
-    names = f"names {now[:19]}" if now else "does not exist"
-    moved = f"has moved {', '.join(written)}" if written else "moved no tag"
-    return TagLost(
-        f"another client changed {destination.name}:{tag} at the same time: it {names} now, "
-        f"not {image.digest[:19]}; this publish {moved}",
-        "if this image should have the tag, publish again; the error names the image that holds "
-        "the tag",
-        tag,
-    )
