@@ -81,20 +81,16 @@ class ApptainerRunner(Runner):
 
         self._work.settings.tmpdir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="run-", dir=self._work.settings.tmpdir) as scratch:
-            done = execute(
-                [
-                    *(tool, action, "--pwd", options.workdir or config.workdir),
-                    *_isolation(tool, options),
-                    *_security(root, options.gpu),
-                    *_scratch_binds(Path(scratch), root),
-                    str(container),
-                    *words,
-                ],
-                env=_environment(tool, {**config.env, **options.env}),
-                timeout_s=options.timeout_s,
-                capture=options.capture,
-                on_line=options.on_line,
-            )
+            arguments = [
+                *(tool, action, "--pwd", options.workdir or config.workdir),
+                *_isolation(tool, options),
+                *_security(root, options.gpu),
+                *_scratch_binds(Path(scratch), root),
+                str(container),
+                *words,
+            ]
+            env = _environment(tool, {**config.env, **options.env})
+            done = options.execute(arguments, env)
         _check_started(image, done)
         return done
 

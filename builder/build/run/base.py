@@ -17,7 +17,7 @@ from builder.formats.qemu import cannot_run, is_registered, registration_hint
 from builder.formats.sif.read import read_sif
 from builder.lock.config.site import GpuVendor
 
-from .process import Completed
+from .process import Completed, Words, execute
 
 #: Size of /dev/shm in docker and podman containers, whose default of 64 MB is too small for data
 #: loaders. Memory is used only for what is written there.
@@ -100,6 +100,19 @@ class RunOptions:
     on_line: Callable[[str], None] | None = None
     """Receives each line of standard error as soon as it is written, from another thread. Only with
     ``capture``."""
+
+    def execute(
+        self, command: Words, env: Mapping[str, str] | None, pass_fds: Sequence[int] = ()
+    ) -> Completed:
+        """Run a program of the host that starts the container, see :func:`.process.execute`."""
+        return execute(
+            command,
+            env=env,
+            timeout_s=self.timeout_s,
+            capture=self.capture,
+            pass_fds=pass_fds,
+            on_line=self.on_line,
+        )
 
 
 DEFAULT_OPTIONS = RunOptions()

@@ -62,13 +62,7 @@ class PodmanRunner(EngineRunner):
             image_id = storage.provide(image)
             ended = False
             try:
-                done = execute(
-                    [*run, *variables, image_id, *command],
-                    env=environ,
-                    timeout_s=options.timeout_s,
-                    capture=options.capture,
-                    on_line=options.on_line,
-                )
+                done = options.execute([*run, *variables, image_id, *command], environ)
                 ended = changes is None and not done.timed_out
                 self._check_started(done)
                 if changes is not None and done.returncode == 0:

@@ -24,7 +24,7 @@ from .confine import seccomp_library
 from .failures import hint_for
 from .gpu import device_groups, gpu_devices, nvidia_libraries
 from .identity import Identity, container_root
-from .process import Completed, execute
+from .process import Completed
 from .rootfs import cached_rootfs
 
 #: Imports jail.py without the packages of the environment, which are many.
@@ -168,14 +168,8 @@ def _start(plan: _Plan, options: RunOptions) -> Completed:
         plan_file.write(json.dumps(asdict(plan)).encode())
         plan_file.seek(0)
         descriptors = (plan_file.fileno(), status_file.fileno())
-        done = execute(
-            [sys.executable, "-I", "-S", "-c", _START, _FOLDER, *map(str, descriptors)],
-            env={},
-            timeout_s=options.timeout_s,
-            capture=options.capture,
-            on_line=options.on_line,
-            pass_fds=descriptors,
-        )
+        python = (sys.executable, "-I", "-S", "-c", _START, _FOLDER)
+        done = options.execute([*python, *map(str, descriptors)], {}, descriptors)
         status_file.seek(0)
         problem = status_file.read().decode(errors="replace")
     if problem:
