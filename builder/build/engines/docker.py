@@ -66,7 +66,9 @@ class Docker:
                 clock.mark("docker build")
                 exported = _export(request, client, tag, base)
             finally:
-                _remove_tag(client, tag)
+                # the layers stay: they are the engine's build cache
+                with contextlib.suppress(ImageError), docker_errors(error):
+                    client.images.remove(tag, noprune=True)
         image = image_of_build(request, exported, [], stack.packages.activation.env)
         clock.mark("export")
         result = stack.result(image, clock)
@@ -187,12 +189,3 @@ def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> Ba
     # of it is dropped
     config = {**exported.config, "config": base.config.get("config") or {}}
     return BaseImage(base.reference, base.digest, config, layers)
-
-
-def _remove_tag(client: Any, tag: str) -> None:
-    """Remove the tag but not the layers, which are the engine's build cache. Errors are ignored."""
-    import docker
-    import requests
-
-    with contextlib.suppress(docker.errors.DockerException, requests.exceptions.RequestException):
-        client.images.remove(tag, noprune=True)
