@@ -14,20 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .finding import Case, advice_for
-from .limits import HOST_BOUND_S, LEAST_PRODUCT, LEAST_REDUCTION, LIMITS, floor_of
+from .limits import HOST_BOUND_S, LEAST_PRODUCT, LEAST_REDUCTION, LIMITS, TABLE, floor_of
 from .reference import Device, PublishedFigure, References
 from .values import Report, Value, mapping, mappings, number, usable_values, variables_of
 
 #: The key of reference.yml that a measurement is compared with.
-_KEYS = {f"matmul.{key}": key for key in ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")} | {
-    "memory.copy": "copy",
-    "memory.triad": "triad",
-    "transfer.h2d_pinned": "transfer",
-    "transfer.d2h_pinned": "transfer",
-    "allreduce.node": "allreduce",
-}
+_KEYS: Mapping[str, str] = TABLE["keys"]
 #: The key of the peak, where it is another one.
-_PEAK_KEYS = {"copy": "memory", "triad": "memory"}
+_PEAK_KEYS: Mapping[str, str] = TABLE["peak_keys"]
 #: Factors from the units of reference.yml (TFLOP/s, GB/s) to those of measurements.
 _UNITS = {"gflop_per_s": 1e3, "gb_per_s": 1.0}
 _DESCRIBED = {"achieved": "published", "acceptance": "the acceptance limit", "peak": "peak"}

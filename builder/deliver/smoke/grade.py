@@ -6,11 +6,12 @@ finding.py compares; this module adds the expectations of the recipe.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from builder.bench.core import finding
 from builder.bench.report import is_measured
+from builder.core.datafiles import table
 from builder.lock.config.site import GpuVendor
 
 from .cases import cases_by_peers, cases_by_reference
@@ -21,13 +22,7 @@ from .values import Report, devices_of
 
 _SEVERITY = {"pass": 0, "warn": 1, "fail": 2, "error": 3}
 #: The meaning of each verdict for the image and its publishing, as a sentence.
-MEANINGS = {
-    "pass": "pass: the image works as expected on this machine.",
-    "warn": "warn: the image works; see the warnings above. A warning does not stop publishing.",
-    "fail": "fail: the image or this machine has a fault. The image is not published, no tag moves.",
-    "error": "error: the test itself could not run and says nothing about the image. No tag moves.",
-    "none": "none: the recipe says that the image is not tested. It is published all the same.",
-}
+MEANINGS: Mapping[str, str] = table(__file__, "meanings.yaml")
 
 
 @dataclass(frozen=True, slots=True)

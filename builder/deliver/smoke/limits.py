@@ -21,9 +21,10 @@ Status = Literal["pass", "warn", "fail", "skip"]
 Limits = tuple[float, float]
 """Fractions of the reference: below the first the status is ``warn``, below the second ``fail``."""
 
-_TABLE = table(__file__, "limits.yaml")
+#: All values of limits.yaml.
+TABLE = table(__file__, "limits.yaml")
 #: Limits by what a value is compared with. A figure of reference.yml may have limits of its own.
-LIMITS = TypeAdapter(dict[str, Limits]).validate_python(_TABLE["limits"])
+LIMITS = TypeAdapter(dict[str, Limits]).validate_python(TABLE["limits"])
 #: A GPU's value with a larger spread (standard deviation over median) is unsteady.
 UNSTEADY = 0.15
 #: A value above its reference by more than this factor does not pass silently.
@@ -46,7 +47,7 @@ class Floor:
 
 _SHOWN = Floor(0.20, decides=False)
 #: The smallest change by a pattern of whole ids, for figures of CPUs and of GPUs.
-_FLOORS = TypeAdapter(dict[str, dict[str, float]]).validate_python(_TABLE["floors"])
+_FLOORS = TypeAdapter(dict[str, dict[str, float]]).validate_python(TABLE["floors"])
 
 
 def floor_of(name: str, *, on_gpu: bool) -> Floor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from builder.core.text import Table
@@ -12,16 +12,13 @@ from .abrun import Side
 from .changes import ReportComparison
 from .finding import TOO_LOW_NOTE
 from .grade import MEANINGS
+from .limits import TABLE
 from .run import SmokeReport
 from .values import figures_of, findings_of, number, state_text, unit_of
 
 _AB_TITLES = {"slower": "slower", "same": "not slower", "unsteady": "no verdict"}
 #: The figures that are shown without ``--all``, the first ones of these that a report has.
-_HEADLINES = (
-    *("matmul.bf16", "matmul.fp32", "memory.triad", "attention", "allreduce.node"),
-    *("allreduce.network", "conv.training", "transfer.h2d_pinned", "torch.import_time"),
-    "memory.copy",
-)
+_HEADLINES: Sequence[str] = TABLE["headlines"]
 _HEADLINE_COUNT = 6
 AB_ADVICE = (
     "this table decides nothing: runs at different times differ by heat, clocks and neighbours; "
