@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from builder.core.model import SifImage
-from builder.core.progress import QUIET, Reporter
+from builder.core.progress import Reporter
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.deliver.publishing.destination import LayoutDestination
@@ -27,19 +27,12 @@ def sif(tmp_path_factory: pytest.TempPathFactory) -> SifImage:
     return make_sif(tmp_path_factory.mktemp("sif") / "ours.sif", size=3 << 20)
 
 
-def pull(
-    client: RegistryClient,
-    repository: str,
-    ref: str,
-    output: Path,
-    store: Store,
-    reporter: Reporter = QUIET,
-) -> bool:
+def pull(client: RegistryClient, repository: str, ref: str, output: Path, store: Store) -> bool:
     described = client.manifests.head(repository, ref)
     assert described is not None
     layer = sif_layer(client.manifests.get(repository, described.digest)[0], described, repository)
     assert layer is not None
-    return pull_sif(client, repository, layer, output, store, reporter)
+    return pull_sif(client, repository, layer, output, store)
 
 
 def test_apptainer_pulls(
@@ -104,9 +97,9 @@ class Slow(Reporter):
     def advance(self, task, amount):
         self.seen += amount
         {body}
-with RegistryClient({registry.host!r}) as client:
+with RegistryClient({registry.host!r}, reporter=Slow()) as client:
     layer = Descriptor({SIF_LAYER!r}, {sif.digest!r}, {sif.size})
-    pull_sif(client, {repository!r}, layer, Path({str(target)!r}), Store(Path({str(cache)!r})), Slow())
+    pull_sif(client, {repository!r}, layer, Path({str(target)!r}), Store(Path({str(cache)!r})))
 """
     return subprocess.Popen(
         [sys.executable, "-c", program],
@@ -141,8 +134,8 @@ def test_killed_pull(registry: parts.Registry, tmp_path: Path) -> None:
         def advance(self, task: str, amount: int) -> None:
             seen.append(amount)
 
-    with RegistryClient(registry.host) as client:
-        assert pull(client, "oras/big", "latest", target, Store(tmp_path / "cache"), Watching())
+    with RegistryClient(registry.host, reporter=Watching()) as client:
+        assert pull(client, "oras/big", "latest", target, Store(tmp_path / "cache"))
     assert seen[0] == have, "what was there counts as done and is not fetched again"
     assert sha256_file(target) == big.digest and sorted(p.name for p in target.parent.iterdir()) == [
         "big.sif"

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from builder.core.model import OCI_LAYER_GZIP, Descriptor, Image, Layer
-from builder.core.progress import QUIET, Reporter
 from builder.core.store.blobs import Store
 from builder.core.store.records import write_record
 from builder.formats.oci.digest import hex_of, sha256
@@ -57,16 +56,9 @@ def unpack(image: Image, folder: Path, store: Store) -> None:
         write_tree([unpacked_source(place) for place in places], folder)
 
 
-def push_tagged(
-    image: Image,
-    client: RegistryClient,
-    repository: str,
-    tags: Sequence[str],
-    *,
-    reporter: Reporter = QUIET,
-) -> PushReport:
+def push_tagged(image: Image, client: RegistryClient, repository: str, tags: Sequence[str]) -> PushReport:
     """Pushes an image, then moves tags to it."""
-    report = push_image(image, client, repository, reporter=reporter)
+    report = push_image(image, client, repository)
     for tag in tags:
         media_type = image.manifest_descriptor.media_type
         client.manifests.move_tag(repository, tag, image.manifest, media_type)

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -64,10 +64,8 @@ class RegistryDestination:
     repository: str
     store: Store
     """Receives what is pulled."""
-    _: KW_ONLY
     known: KnownBlobs | None = None
     """Blobs that this command has pushed, and where; receives those of further pushes."""
-    reporter: Reporter = QUIET
 
     @property
     def name(self) -> str:
@@ -97,22 +95,18 @@ class RegistryDestination:
 
     def image(self, digest: str, architecture: str) -> Image:
         """Return an image with all its layers on this machine, verified."""
-        return pull_image(
-            self.client, self.repository, digest, architecture, self.store, self.reporter
-        )
+        return pull_image(self.client, self.repository, digest, architecture, self.store)
 
     def sif(self, layer: Descriptor, output: Path) -> bool:
         """Bring a SIF to ``output``; return whether anything was transferred."""
-        return pull_sif(self.client, self.repository, layer, output, self.store, self.reporter)
+        return pull_sif(self.client, self.repository, layer, output, self.store)
 
     def push(self, image: Image) -> PushReport:
         """Send the blobs that are missing in the registry, then the manifest, and no tag.
 
         Afterwards the image can be pulled by its digest.
         """
-        return push_image(
-            image, self.client, self.repository, known=self.known, reporter=self.reporter
-        )
+        return push_image(image, self.client, self.repository, self.known)
 
     def attach(self, subject: Descriptor, artifact: Artifact) -> str:
         """Attach files to an image that was pushed; return the artifact's digest.
@@ -147,7 +141,7 @@ class RegistryDestination:
         def advance(amount: int) -> None:
             if stop.is_set():
                 raise Stopped
-            self.reporter.advance(task, amount)
+            self.client.reporter.advance(task, amount)
 
         def check(blob: Descriptor) -> None:
             digest, size = self.client.blobs.hash(self.repository, blob, advance)
@@ -159,7 +153,7 @@ class RegistryDestination:
                     "happens again, ask the registry's owner to delete that blob",
                 )
 
-        with working(self.reporter, task, sum(blob.size for blob in blobs)):
+        with working(self.client.reporter, task, sum(blob.size for blob in blobs)):
             self.client.manifests.get(self.repository, image.digest)
             in_parallel(check, sorted(blobs, key=lambda blob: -blob.size), TRANSFERS, stop)
 
@@ -337,9 +331,7 @@ def open_destination(
     )
     if known is not None:
         client.expect_push(reference.repository)  # one token is enough for all requests
-    return RegistryDestination(
-        client, reference.repository, work.store, known=known, reporter=work.reporter
-    )
+    return RegistryDestination(client, reference.repository, work.store, known)
 
 
 def destination_text(recipe: Recipe, to: str | None = None, option: str = "--to") -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from builder.core.errors import HashMismatch, ImageError
 from builder.core.model import OCI_MANIFEST, Descriptor, Image, Layer, SifImage
-from builder.core.progress import QUIET, Reporter, working
+from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.store.durable import sync_file, sync_folder
 from builder.core.store.files import copy_hashed, require_space, space_errors
@@ -92,12 +92,7 @@ def check_sif(path: Path) -> None:
 
 
 def pull_sif(
-    client: RegistryClient,
-    repository: str,
-    layer: Descriptor,
-    output: Path,
-    store: Store,
-    reporter: Reporter = QUIET,
+    client: RegistryClient, repository: str, layer: Descriptor, output: Path, store: Store
 ) -> bool:
     """Download a SIF to ``output`` unless that file is the SIF already.
 
@@ -105,12 +100,11 @@ def pull_sif(
     or the new one, also after a power loss. A download that was interrupted is resumed.
 
     Args:
-        client: the registry.
+        client: the registry; its reporter receives progress.
         repository: in that registry.
         layer: the SIF, from :func:`sif_layer`.
         output: the file.
         store: records that the file was verified.
-        reporter: receives progress.
 
     Returns:
         Whether anything was transferred.
@@ -126,8 +120,8 @@ def pull_sif(
         present = partial.stat().st_size if partial.exists() else 0
         require_space(output.parent, layer.size - present, output.name)
         task = f"pulling {output.name}"
-        advance = functools.partial(reporter.advance, task)
-        with working(reporter, task, layer.size):
+        advance = functools.partial(client.reporter.advance, task)
+        with working(client.reporter, task, layer.size):
             client.blobs.download_to_file(repository, layer, partial, advance)
 
     return _write_sif(layer, output, store, fetch)

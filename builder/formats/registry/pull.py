@@ -63,22 +63,16 @@ def resolve_manifest(
 
 
 def pull_image(
-    client: RegistryClient,
-    repository: str,
-    ref: str,
-    architecture: str,
-    store: Store,
-    reporter: Reporter = QUIET,
+    client: RegistryClient, repository: str, ref: str, architecture: str, store: Store
 ) -> Image:
     """Download an image; blobs in the store are not downloaded again.
 
     Args:
-        client: the registry.
+        client: the registry; its reporter receives progress.
         repository: in that registry.
         ref: a tag or a digest.
         architecture: which image of an index for several architectures (``amd64``).
         store: receives the config and the layers.
-        reporter: receives progress.
 
     Raises:
         RegistryError, ImageError, HashMismatch, SpaceError: see the client and
@@ -92,7 +86,8 @@ def pull_image(
 
     image = read_image(manifest, descriptor, read, where)
     remote = tuple(replace(layer, origin=where) for layer in image.layers)
-    return fetch_layers(replace(image, layers=remote), store, client.settings, reporter, client)
+    image = replace(image, layers=remote)
+    return fetch_layers(image, store, client.settings, client.reporter, client)
 
 
 def fetch_layers(

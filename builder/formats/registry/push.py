@@ -24,7 +24,7 @@ from pathlib import Path
 from builder.core.errors import RegistryError
 from builder.core.model import Descriptor, Image, Layer
 from builder.core.parallel import Stopped, in_parallel
-from builder.core.progress import QUIET, Reporter, working
+from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.core.text import human_bytes
@@ -72,27 +72,21 @@ class PushReport:
 
 
 def push_image(
-    image: Image,
-    client: RegistryClient,
-    repository: str,
-    *,
-    known: KnownBlobs | None = None,
-    reporter: Reporter = QUIET,
+    image: Image, client: RegistryClient, repository: str, known: KnownBlobs | None = None
 ) -> PushReport:
     """Push everything except the tags: afterwards the image can be pulled by its digest.
 
     Args:
         image: the image.
-        client: the registry.
+        client: the registry; its reporter receives progress.
         repository: in that registry.
         known: where blobs are that were pushed before; receives those of this image.
-        reporter: receives progress.
 
     Raises:
         RegistryError: the registry refuses, or cannot be reached; then it does not have the image.
     """
     known = {} if known is None else known
-    report = _Push(image, client, repository, known, reporter).run()
+    report = _Push(image, client, repository, known).run()
     for blob in image_blobs(image):
         known.setdefault((client.host, blob.digest), repository)
     return report
@@ -106,7 +100,6 @@ class _Push:
     client: RegistryClient
     repository: str
     known: KnownBlobs
-    reporter: Reporter
     stop: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -120,7 +113,7 @@ class _Push:
         layers = {layer.descriptor.digest: layer for layer in image.layers}
         has_manifest = client.manifests.head(self.repository, image.digest) is not None
 
-        with working(self.reporter, f"asking {client.host} for layers"):
+        with working(self.client.reporter, f"asking {client.host} for layers"):
             missing = self._missing(layers.values())
             to_send = self._not_mounted(missing)
         mounted = len(missing) - len(to_send)
@@ -178,8 +171,10 @@ class _Push:
         """Upload layers and the config; return how many configs (0 or 1) were sent and mounted."""
         if not layers:
             return self._upload_config()
-        with working(self.reporter, self.task, sum(layer.descriptor.size for layer in layers)):
-            with Origins(self.client.settings, self.reporter, self.client) as origins:
+        with working(
+            self.client.reporter, self.task, sum(layer.descriptor.size for layer in layers)
+        ):
+            with Origins(self.client.settings, self.client.reporter, self.client) as origins:
                 for layer in layers:
                     if layer.path is None:  # without origin: an error before anything is sent
                         origins.client_of(layer)
@@ -245,7 +240,7 @@ class _Push:
     def _advance(self, amount: int) -> None:
         if self.stop.is_set():
             raise Stopped
-        self.reporter.advance(self.task, amount)
+        self.client.reporter.advance(self.task, amount)
 
 
 def _is_intact(path: Path, blob: Descriptor) -> bool:

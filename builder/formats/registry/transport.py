@@ -77,7 +77,7 @@ class Transport:
                 "leave out --offline and unset BUILDER_OFFLINE, or use an OCI layout: oci:DIR",
             )
         self._named = credentials
-        self._reporter = reporter
+        self.reporter = reporter
         self._sleep = sleep
         self._lock = threading.Lock()
         self._scheme = ""
@@ -138,7 +138,7 @@ class Transport:
     def _warn_once(self, message: str) -> None:
         if message not in self._warned:
             self._warned.add(message)
-            self._reporter.warn(message)
+            self.reporter.warn(message)
 
     def _send_token_request(self, request: httpx.Request) -> Answer:
         for attempt in range(1, TRIES + 1):
