@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.core.errors import UsageError
+from builder.core.errors import UsageError, refuse
 
 from .context import Context, Words, WordsCommand, pass_context, words_argument
-from .options import COUNT, FILE, choice, container_options, flag, refuse, text_option
+from .options import COUNT, FILE, choice, container_options, flag, text_option
 from .slurmoptions import ACCOUNT_VARIABLES, raw_slurm_option
 
 if TYPE_CHECKING:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
-
-from builder.core.errors import UsageError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 #: The type of a file's name.
@@ -47,13 +45,6 @@ def choice(*names: str, of: Iterable[str], help: str, default: str | None = None
     """Return an option that takes one of some values; the help shows its default."""
     values, has_default = click.Choice(list(of)), default is not None
     return click.option(*names, type=values, default=default, show_default=has_default, help=help)
-
-
-def refuse(options: Mapping[str, object], message: str, hint: str) -> None:
-    """Raise UsageError for the first option with a value; its name replaces ``{}``."""
-    for name, value in options.items():
-        if value:
-            raise UsageError(message.replace("{}", name), hint.replace("{}", name))
 
 
 def _annotation(name: str) -> Decorator:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from builder.core.errors import refuse
+
 from .context import Context, Words, WordsCommand, context_exit, with_context, words_argument
-from .options import container_options, flag, refuse
+from .options import container_options, flag
 
 if TYPE_CHECKING:
     from builder.deliver.launch.images import TargetImages

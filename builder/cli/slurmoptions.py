@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import COUNT, choice, decorated, refuse, repeated, text_option
+from builder.core.errors import refuse
+
+from .options import COUNT, choice, decorated, repeated, text_option
 
 if TYPE_CHECKING:
     from builder.deliver.smoke.options import SlurmOptions

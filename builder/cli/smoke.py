@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.build.run import RUNNER_NAMES
-from builder.core.errors import UsageError
+from builder.core.errors import UsageError, refuse
 
 from .context import Context, context_exit, target_argument, with_context
-from .options import COUNT, choice, flag, origin_annotations, refuse
+from .options import COUNT, choice, flag, origin_annotations
 from .slurmoptions import job_options, take_job_options
 
 if TYPE_CHECKING:

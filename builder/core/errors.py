@@ -23,6 +23,8 @@ Anything else that reaches the command line is a bug: exit code 70.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .datafiles import table
 
 
@@ -159,6 +161,13 @@ class VerifyError(BuilderError):
     """A published image is not what the policy requires. Nothing was pulled, and no job was written."""
 
     exit_code = 15
+
+
+def refuse(options: Mapping[str, object], message: str, hint: str) -> None:
+    """Raise UsageError for the first option with a value; its name replaces ``{}``."""
+    for name, value in options.items():
+        if value:
+            raise UsageError(message.replace("{}", name), hint.replace("{}", name))
 
 
 #: Exit codes that belong to no BuilderError.

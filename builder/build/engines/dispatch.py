@@ -6,7 +6,7 @@ import importlib
 import logging
 
 from builder.build.engines import ENGINES
-from builder.core.errors import RunnerError, UsageError
+from builder.core.errors import RunnerError, UsageError, refuse
 from builder.core.progress import working
 from builder.formats.oci.config import host_architecture
 from builder.formats.qemu import cannot_run, is_registered, registration_hint
@@ -84,12 +84,9 @@ def _require_supported(engine: Engine, recipe: Recipe) -> None:
         f"python: {recipe.python}": is_cotainr and recipe.uses_base_python,
         f"bytecode: {recipe.bytecode}": is_cotainr and "bytecode" in recipe.model_fields_set,
     }
-    for key, is_ignored in ignored.items():
-        if is_ignored:
-            raise UsageError(
-                f"the engine {engine.name} does not support {key} ({recipe.source})",
-                "build with --engine layered, or remove that or 'engine:' from the recipe",
-            )
+    about = f"the engine {engine.name} does not support {{}} ({recipe.source})"
+    hint = "build with --engine layered, or remove that or 'engine:' from the recipe"
+    refuse(ignored, about, hint)
 
 
 def _require_processor(engine: Engine, recipe: Recipe) -> None:

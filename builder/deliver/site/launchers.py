@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from builder.core.errors import UsageError
+from builder.core.errors import UsageError, refuse
 from builder.lock.config.queues import Slurm
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.site import Additions, Launcher
@@ -92,10 +92,8 @@ class ProcessLauncher:
             "--chain": bool(self.request.chain),
             "--launcher mpi": self.name == "mpi",
         }
-        for option, is_used in needs_slurm.items():
-            if is_used:
-                message = f"{self.recipe.site_title} has no scheduler, which {option} needs"
-                raise UsageError(message, "leave it out, or add site.slurm to the recipe")
+        about = f"{self.recipe.site_title} has no scheduler, which {{}} needs"
+        refuse(needs_slurm, about, "leave it out, or add site.slurm to the recipe")
 
 
 class SrunLauncher(ProcessLauncher):
@@ -181,10 +179,7 @@ class JupyterLauncher(ProcessLauncher):
             "--chain": asked.chain,
             "--launcher": asked.launcher,
         }
-        for name, value in refused.items():
-            if value:
-                message = f"--jupyter runs one server on one node, without {name}"
-                raise UsageError(message, f"leave out {name}")
+        refuse(refused, "--jupyter runs one server on one node, without {}", "leave out {}")
         if runtime.is_engine and not _HOST_NETWORK & {*runtime.options, *runtime.ranks}:
             message = f"{self.recipe.site_title}: no browser reaches a server in the container"
             raise UsageError(message, "add --network=host to site.runtime.ranks in the recipe")
