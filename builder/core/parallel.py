@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import TypeVar
 
+from .progress import Reporter, working
+
 T = TypeVar("T")
 R = TypeVar("R")
+#: Receives an amount that was done.
+Advance = Callable[[int], None]
 
 
 class Stopped(Exception):
@@ -68,3 +72,39 @@ def in_parallel(
         for thread in threads:
             if thread.is_alive():
                 thread.join()
+
+
+def run_task(
+    work: Callable[[T, Advance], R],
+    items: Iterable[T],
+    workers: int,
+    reporter: Reporter,
+    task: str,
+    size: Callable[[T], int],
+) -> list[tuple[T, R]]:
+    """Call ``work`` for every item as :func:`in_parallel` does, and report how far the task is.
+
+    The largest item is the first: no thread begins it when the others have nothing left to do.
+
+    Args:
+        work: the function; it gets an item, and what it calls with each amount that it has done.
+            After a failure of another item that raises :class:`Stopped`.
+        items: the items.
+        workers: the largest number of threads.
+        reporter: receives the progress.
+        task: its name there.
+        size: returns the sum of an item's amounts.
+
+    Returns:
+        The items with their results.
+    """
+    stop = threading.Event()
+
+    def advance(amount: int) -> None:
+        if stop.is_set():
+            raise Stopped
+        reporter.advance(task, amount)
+
+    largest_first = sorted(items, key=size, reverse=True)
+    with working(reporter, task, sum(map(size, largest_first))):
+        return in_parallel(lambda item: work(item, advance), largest_first, workers, stop)

@@ -8,7 +8,6 @@ signatures.
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from builder.core.errors import ImageError, UsageError
 from builder.core.model import Descriptor, Image, Layer
-from builder.core.parallel import Stopped, in_parallel
+from builder.core.parallel import Advance, in_parallel, run_task
 from builder.core.progress import QUIET, Reporter, working
 from builder.core.settings import Settings, expand_home
 from builder.core.store.blobs import Store
@@ -136,14 +135,8 @@ class RegistryDestination:
             RegistryError, HashMismatch: one of them is not what its digest says.
         """
         task = f"reading back {self.name}"
-        stop = threading.Event()
 
-        def advance(amount: int) -> None:
-            if stop.is_set():
-                raise Stopped
-            self.client.reporter.advance(task, amount)
-
-        def check(blob: Descriptor) -> None:
+        def check(blob: Descriptor, advance: Advance) -> None:
             digest, size = self.client.blobs.hash(self.repository, blob, advance)
             if digest != blob.digest:
                 raise self.client.error(
@@ -153,9 +146,8 @@ class RegistryDestination:
                     "happens again, ask the registry's owner to delete that blob",
                 )
 
-        with working(self.client.reporter, task, sum(blob.size for blob in blobs)):
-            self.client.manifests.get(self.repository, image.digest)
-            in_parallel(check, sorted(blobs, key=lambda blob: -blob.size), TRANSFERS, stop)
+        self.client.manifests.get(self.repository, image.digest)
+        run_task(check, blobs, TRANSFERS, self.client.reporter, task, lambda blob: blob.size)
 
     def move_tag(self, tag: str, image: Image, expected: str | None = ANY) -> TagMove:
         """Point a tag at an image that was pushed, unless the tag is not as expected.
@@ -259,7 +251,7 @@ class LayoutDestination:
         read_blob(self.folder, image.manifest_descriptor)
         task = f"reading back {self.name}"
 
-        def check(blob: Descriptor) -> None:
+        def check(blob: Descriptor, advance: Advance) -> None:
             path = blob_path(self.folder, blob.digest)
             if not path.is_file() or sha256_file(path) != blob.digest:
                 raise ImageError(
@@ -267,10 +259,9 @@ class LayoutDestination:
                     "no tag was moved; the disk, or the build's own file in the cache, is damaged: "
                     "remove the file, run builder cache prune --all, and publish again",
                 )
-            self.reporter.advance(task, blob.size)
+            advance(blob.size)
 
-        with working(self.reporter, task, sum(blob.size for blob in blobs)):
-            in_parallel(check, blobs, TRANSFERS)
+        run_task(check, blobs, TRANSFERS, self.reporter, task, lambda blob: blob.size)
 
     def move_tag(self, tag: str, image: Image, expected: str | None = ANY) -> TagMove:
         """Point a tag at the image in ``index.json``."""

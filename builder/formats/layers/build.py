@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ from builder.core.model import (
     LayerOptions,
     LockedPackage,
 )
-from builder.core.parallel import Stopped, in_parallel
-from builder.core.progress import working
+from builder.core.parallel import Advance, run_task
 from builder.core.store.blobs import Store
 from builder.core.store.files import require_space
 from builder.core.text import human_bytes
@@ -119,7 +117,6 @@ class LayerMaker:
     work: Workspace
     task: str
     """What the progress is called."""
-    _stop: threading.Event = field(default_factory=threading.Event)
 
     def make(
         self,
@@ -145,9 +142,8 @@ class LayerMaker:
             prepare(missing)
             total = sum(plan.unpacked for plan in missing)
             require_space(store.root, total // 2, "the layers")
-            largest_first = sorted(missing, key=lambda plan: -plan.unpacked)
-            with working(self.work.reporter, self.task, total):
-                written = in_parallel(self._write, largest_first, jobs, self._stop)
+            reporter, task = self.work.reporter, self.task
+            written = run_task(self._write, missing, jobs, reporter, task, lambda p: p.unpacked)
             found |= {plan.key: layer for plan, layer in written}
         # another build may have made the same layer under another title
         return tuple(
@@ -156,11 +152,12 @@ class LayerMaker:
             if (layer := found[plan.key]) is not None
         )
 
-    def _write(self, plan: PlannedLayer) -> Layer:
+    def _write(self, plan: PlannedLayer, advance: Advance) -> Layer:
         """Return a layer that is written and recorded here, or by another build in the meantime."""
-        return cached_layer(plan.record(self.work.store), self.work.store, lambda: self._new(plan))
+        store = self.work.store
+        return cached_layer(plan.record(store), store, lambda: self._new(plan, advance))
 
-    def _new(self, plan: PlannedLayer) -> Layer:
+    def _new(self, plan: PlannedLayer, advance: Advance) -> Layer:
         """Write a layer. An error names the package whose entries were being written."""
         current = ""
 
@@ -176,7 +173,7 @@ class LayerMaker:
                 plan.title,
                 self.work,
                 compression=self.compression,
-                advance=self._advance,
+                advance=advance,
             )
         except LayerError as e:
             if current in e.message:
@@ -187,11 +184,6 @@ class LayerMaker:
         annotations = {PACKAGES: _packages_annotation(plan.packages)}
         descriptor = replace(layer.descriptor, annotations=annotations)
         return replace(layer, descriptor=descriptor, packages=tuple(p.name for p in plan.packages))
-
-    def _advance(self, n: int) -> None:
-        if self._stop.is_set():
-            raise Stopped
-        self.work.reporter.advance(self.task, n)
 
 
 @dataclass(frozen=True, slots=True)

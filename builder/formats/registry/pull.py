@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
 from builder.core.model import Descriptor, Image, Layer
-from builder.core.parallel import Stopped, in_parallel
-from builder.core.progress import QUIET, Reporter, working
+from builder.core.parallel import Advance, run_task
+from builder.core.progress import QUIET, Reporter
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.formats.oci.documents import check_size
@@ -131,17 +130,10 @@ def _download(
     for layer in layers:  # a layer without origin is an error before anything is downloaded
         origins.client_of(layer)
     task = f"pulling {next(iter(layers)).origin}"
-    stop = threading.Event()
 
-    def advance(amount: int) -> None:
-        if stop.is_set():
-            raise Stopped
-        reporter.advance(task, amount)
-
-    def download(layer: Layer) -> Path:
+    def download(layer: Layer, advance: Advance) -> Path:
         client, repository = origins.client_of(layer)
         return client.blobs.download_to_store(repository, layer.descriptor, store, advance)
 
-    with working(reporter, task, sum(layer.descriptor.size for layer in layers)):
-        done = in_parallel(download, layers, TRANSFERS, stop)
+    done = run_task(download, layers, TRANSFERS, reporter, task, lambda one: one.descriptor.size)
     return {layer.descriptor.digest: path for layer, path in done}

@@ -14,16 +14,15 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from builder.core.errors import RegistryError
 from builder.core.model import Descriptor, Image, Layer
-from builder.core.parallel import Stopped, in_parallel
+from builder.core.parallel import Advance, in_parallel, run_task
 from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
@@ -100,7 +99,6 @@ class _Push:
     client: RegistryClient
     repository: str
     known: KnownBlobs
-    stop: threading.Event = field(default_factory=threading.Event)
 
     @property
     def task(self) -> str:
@@ -171,23 +169,20 @@ class _Push:
         """Upload layers and the config; return how many configs (0 or 1) were sent and mounted."""
         if not layers:
             return self._upload_config()
-        with working(
-            self.client.reporter, self.task, sum(layer.descriptor.size for layer in layers)
-        ):
-            with Origins(self.client.settings, self.client.reporter, self.client) as origins:
-                for layer in layers:
-                    if layer.path is None:  # without origin: an error before anything is sent
-                        origins.client_of(layer)
-                largest_first = sorted(layers, key=lambda layer: -layer.descriptor.size)
-                upload = partial(self._upload_layer, origins)
-                in_parallel(upload, largest_first, UPLOADS, self.stop)
-            return self._upload_config()
+        reporter = self.client.reporter
+        with Origins(self.client.settings, reporter, self.client) as origins:
+            for layer in layers:
+                if layer.path is None:  # without origin: an error before anything is sent
+                    origins.client_of(layer)
+            upload = partial(self._upload_layer, origins)
+            run_task(upload, layers, UPLOADS, reporter, self.task, lambda one: one.descriptor.size)
+        return self._upload_config()
 
-    def _upload_layer(self, origins: Origins, layer: Layer) -> None:
+    def _upload_layer(self, origins: Origins, layer: Layer, advance: Advance) -> None:
         blob = layer.descriptor
         log.info("sending %s (%s)", layer.title or blob.digest, human_bytes(blob.size))
         if layer.path is not None:
-            self._upload_file(blob, layer.path)
+            self._upload_file(blob, layer.path, advance)
             return
         origin, source = origins.client_of(layer)
         try:
@@ -195,7 +190,7 @@ class _Push:
                 self.repository,
                 blob,
                 lambda offset: origin.blobs.read(source, blob.digest, offset),
-                self._advance,
+                advance,
             )
         except DamagedSource:
             raise origin.error(
@@ -203,9 +198,9 @@ class _Push:
                 f"the copy there is damaged, or a proxy changes it: ask the owner of {origin.host}",
             ) from None
 
-    def _upload_file(self, blob: Descriptor, path: Path) -> None:
+    def _upload_file(self, blob: Descriptor, path: Path, advance: Advance) -> None:
         try:
-            self.client.blobs.upload_file(self.repository, blob, path, self._advance)
+            self.client.blobs.upload_file(self.repository, blob, path, advance)
         except RegistryError as e:
             may_be_damaged = isinstance(e, DamagedSource) or "DIGEST_INVALID" in e.codes
             if may_be_damaged and not _is_intact(path, blob):
@@ -236,11 +231,6 @@ class _Push:
             return 0, 1
         self.client.blobs.upload(self.repository, config, bytes_source(self.image.config))
         return 1, 0
-
-    def _advance(self, amount: int) -> None:
-        if self.stop.is_set():
-            raise Stopped
-        self.client.reporter.advance(self.task, amount)
 
 
 def _is_intact(path: Path, blob: Descriptor) -> bool:
