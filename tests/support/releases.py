@@ -177,7 +177,9 @@ class Attacker:
 
     def put(self, ref: str, value: Mapping[str, Any], media_type: str = OCI_MANIFEST) -> str:
         """Stores a manifest or an index under a tag or digest; returns the digest."""
-        return self.client.manifests.put(self.repository, ref, canonical_json(value), media_type)
+        data = canonical_json(value)
+        self.client.manifests.put(self.repository, ref, data, media_type)
+        return sha256(data)
 
     def put_raw(self, tag: str, data: bytes, media_type: str = OCI_MANIFEST) -> None:
         """Stores anything under a tag, in a registry that does not look at it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from builder.core.errors import HashMismatch, ImageError, RegistryError
@@ -107,20 +107,46 @@ class Manifests:
             raise _mismatch(name, digest, expected)
         return answer.body, stated_media_type(answer.body, answer.media_type, name), digest
 
-    def put(self, repository: str, ref: str, data: bytes, media_type: str) -> str:
-        """Store a manifest under a tag or its digest; return the digest. Its blobs must exist.
+    def put(
+        self,
+        repository: str,
+        ref: str,
+        data: bytes,
+        media_type: str,
+        refused: type[RegistryError] = RegistryError,
+    ) -> Answer:
+        """Store a manifest under a tag or its digest; return the answer. Its blobs must exist.
 
         Args:
             repository: in the registry.
             ref: a tag, or the manifest's digest.
             data: the manifest's bytes.
             media_type: of the manifest.
+            refused: the error for a registry that does not accept this kind of manifest.
 
         Raises:
             RegistryError: the registry refuses it, changes it, or cannot be reached.
         """
-        self._put(repository, ref, data, media_type)
-        return sha256(data)
+        check_repository(repository)
+        url = self._transport.url(f"/v2/{repository}/manifests/{ref}")
+        headers = {"Content-Type": media_type}
+        request = Request("PUT", url, push_scopes(repository), repository, headers, data)
+        # a tag is looked at again first
+        tries = _PUTS if is_digest(ref) and is_digest_of(ref, data) else 1
+        answer = self._send(request, tries)
+        name = self._name(repository, ref)
+        if answer.status not in (200, 201, 202):
+            is_kind = answer.status in (400, 405, 415, 422) and not _BAD_PUT & set(answer.codes())
+            kind = refused if is_kind else RegistryError
+            raise self._transport.refusal(answer, f"accept the manifest of {name}", kind)
+        digest = sha256(data)
+        stored = printable(answer.headers.get("Docker-Content-Digest", digest), 200)
+        if not is_digest_of(stored, data):
+            raise self._transport.error(
+                f"{self._transport.host} stored the manifest of {name} as {stored}, not as {digest}",
+                "the registry rewrites manifests: use another one",
+            )
+        return answer
 
     def move_tag(
         self, repository: str, tag: str, data: bytes, media_type: str, *, expected: str | None = ANY
@@ -163,7 +189,7 @@ class Manifests:
         Raises:
             ArtifactRefused: the registry does not accept such manifests.
         """
-        answer = self._put(repository, sha256(data), data, media_type, ArtifactRefused)
+        answer = self.put(repository, sha256(data), data, media_type, ArtifactRefused)
         return "OCI-Subject" in answer.headers
 
     def get_referrers(self, repository: str, digest: str) -> list[Descriptor] | None:
@@ -175,29 +201,21 @@ class Manifests:
         Raises:
             RegistryError: the registry refuses access, or cannot be reached.
         """
-        found: list[Descriptor] = []
-        for answer in self._pages(repository, f"referrers/{digest}", OCI_INDEX):
-            if answer.status in (401, 403) or answer.status in BUSY:
-                name = self._name(repository, digest)
-                raise self._transport.refusal(answer, f"list what is attached to {name}")
-            if answer.status != 200 or answer.media_type != OCI_INDEX:
-                return None
-            found += parse_referrers(answer.body, self._transport.host)
-        return found
-
-    def _pages(self, repository: str, path: str, accept: str) -> Iterator[Answer]:
-        """Yield the responses of a list that may have several pages."""
-        transport = self._transport
-        request = transport.reading("GET", repository, path, {"Accept": accept})
-        left = MAX_LIST
+        transport, found, size = self._transport, list[Descriptor](), 0
+        request = transport.reading("GET", repository, f"referrers/{digest}", {"Accept": OCI_INDEX})
         for _ in range(MAX_PAGES):
             answer = transport.ask(request)
-            yield answer
-            left -= len(answer.body)
+            if answer.status in (401, 403) or answer.status in BUSY:
+                name = self._name(repository, digest)
+                raise transport.refusal(answer, f"list what is attached to {name}")
+            if answer.status != 200 or answer.media_type != OCI_INDEX:
+                return None
+            found += parse_referrers(answer.body, transport.host)
+            size += len(answer.body)
             following = transport.next_page(answer)
             if following is None:
-                return
-            if left < 0:
+                return found
+            if size > MAX_LIST:
                 break
             request = replace(request, url=following)
         raise transport.error(
@@ -209,41 +227,6 @@ class Manifests:
     def _read(self, method: str, repository: str, ref: str, accept: Sequence[str]) -> Answer:
         headers, path = {"Accept": ", ".join(accept)}, f"manifests/{ref}"
         return self._transport.ask(self._transport.reading(method, repository, path, headers))
-
-    def _put(
-        self,
-        repository: str,
-        ref: str,
-        data: bytes,
-        media_type: str,
-        refused: type[RegistryError] = RegistryError,
-    ) -> Answer:
-        """Send a manifest; return the answer: the registry has stored these bytes.
-
-        Args:
-            repository, ref, data, media_type: see :meth:`put`.
-            refused: the error for a registry that does not accept this kind of manifest.
-        """
-        check_repository(repository)
-        url = self._transport.url(f"/v2/{repository}/manifests/{ref}")
-        headers = {"Content-Type": media_type}
-        request = Request("PUT", url, push_scopes(repository), repository, headers, data)
-        # a tag is looked at again first
-        tries = _PUTS if is_digest(ref) and is_digest_of(ref, data) else 1
-        answer = self._send(request, tries)
-        name = self._name(repository, ref)
-        if answer.status not in (200, 201, 202):
-            is_kind = answer.status in (400, 405, 415, 422) and not _BAD_PUT & set(answer.codes())
-            kind = refused if is_kind else RegistryError
-            raise self._transport.refusal(answer, f"accept the manifest of {name}", kind)
-        digest = sha256(data)
-        stored = printable(answer.headers.get("Docker-Content-Digest", digest), 200)
-        if not is_digest_of(stored, data):
-            raise self._transport.error(
-                f"{self._transport.host} stored the manifest of {name} as {stored}, not as {digest}",
-                "the registry rewrites manifests: use another one",
-            )
-        return answer
 
     def _send(self, request: Request, tries: int) -> Answer:
         for failures in range(1, tries):
