@@ -11,6 +11,7 @@ from typing import Any
 
 from packaging.markers import Marker
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from builder.core.errors import ConfigError
@@ -161,19 +162,21 @@ def source_line(requirement: Requirement, source: Mapping[str, Any]) -> str:
     """Return the line of a pip section for a source of uv or pixi; empty for one without a place.
 
     Args:
-        requirement: the name, extras and marker.
+        requirement: the name, extras and marker; it gets the URL of the source in place of versions.
         source: ``git``, ``url`` or ``path``, and what belongs to it.
     """
-    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-    tail = f" ; {requirement.marker}" if requirement.marker else ""
-    inside = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
-    revision = source.get("rev") or source.get("tag") or source.get("branch")
+    folder, url = source.get("subdirectory") or "", source.get("url")
     if source.get("path"):
-        path = str(Path(source["path"], source.get("subdirectory") or ""))
-        local = path if path.startswith(("/", ".")) else f"./{path}"
+        path = str(Path(source["path"], folder))
         option = "-e " if source.get("editable") else ""
-        return f"{option}{local}{extras}{tail}"
-    url = source.get("url")
+        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+        tail = f" ; {requirement.marker}" if requirement.marker else ""
+        return f"{option}{path if path.startswith(('/', '.')) else f'./{path}'}{extras}{tail}"
     if source.get("git"):
+        revision = source.get("rev") or source.get("tag") or source.get("branch")
         url = f"git+{source['git']}" + (f"@{revision}" if revision else "")
-    return f"{requirement.name}{extras} @ {url}{inside}{tail}" if url else ""
+    if not url:
+        return ""
+    requirement.url = f"{url}#subdirectory={folder}" if folder else url
+    requirement.specifier = SpecifierSet()
+    return str(requirement)
