@@ -82,13 +82,11 @@ class PyProject:
     def read(self, reader: ManifestReader, groups: Sequence[str]) -> None:
         """Add the requirements of some groups and extras, with Python and the settings of uv."""
         self.check()
+        chosen = set(map(canonicalize_name, groups))
         for members in map(items, items(self._uv.get("conflicts"))):
-            named = [str(one.get("extra", one.get("group"))) for one in map(table, members)]
-            if (
-                len(set(map(canonicalize_name, groups)).intersection(map(canonicalize_name, named)))
-                > 1
-            ):
-                hint = f"choose one of {', '.join(named)} in the recipe's groups:"
+            names = {str(one.get("extra", one.get("group"))) for one in map(table, members)}
+            if len(chosen.intersection(map(canonicalize_name, names))) > 1:
+                hint = f"choose one of {', '.join(sorted(names))} in the recipe's groups:"
                 raise refused(self._root, "tool.uv.conflicts", hint)
         self.read_python(reader)
         extras = self._of_backend(groups)
@@ -122,8 +120,7 @@ class PyProject:
             raise ConfigError(
                 f"{self._file.path}: no [project] with dependencies, "
                 "and no package that a build could ask",
-                "name a file that lists them: environment: requirements.txt; poetry writes it: "
-                "poetry export --without-hashes -o requirements.txt",
+                f"name a file that lists them: environment: FILE; or {rules_of('poetry')['hint']}",
             )
         if self.is_dynamic("dependencies") and self._sources:
             hint = f"list the dependencies in [project]; or {rules_of('uv')['hint']}"
