@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from builder.core.datafiles import table
 from builder.core.markers import ARCHITECTURES
 from builder.core.redact import redact
 
@@ -34,20 +35,12 @@ _VIRTUAL = re.compile(r"(?<![\w.-])(__\w+)(?: *(?:>=|==?|~=)? *([\d.]+))?")
 _NOT_FOUND = re.compile(
     r"[Bb]ecause ([\w.-]+) was not found in the (?:package registry|provided package locations)"
 )
-#: The newest of the Pythons for which a package has wheels (uv 0.13).
-_OTHER_PYTHON = re.compile(r"wheels for `([\w.-]+)` .*Python ABI tags?: .*`cp3(\d+)`")
 _LOCAL_VERSION = re.compile(r"there is no version of ([\w.-]+)(?:\[[^\]]*\])?==[\w.]+\+(\w+)")
 _UNUSABLE = re.compile(r"([A-Za-z][\w.-]*)(?:==\S+)? ha(?:ve|s) no usable wheels")
-_NO_WHEEL = re.compile(
-    r"no (usable )?wheels|no wheels with|building from source is disabled|source distribution"
-)
-#: Requirements of the environment that exclude each other.
-_CONTRADICTION = re.compile(r"you require (\S+ and \S+), we can conclude that your requirements")
 #: A package, its version, and the platforms of its wheels.
 _PLATFORMS = re.compile(
     r"Wheels are available for `(\S+)` \(v(\S+)\) on the following platforms?: (.*)"
 )
-_REPOSITORY = re.compile(r"`(\S+ @ git\+\S+?)`")
 _TORCH = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
 
 
@@ -170,22 +163,8 @@ def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: R
         for name, version in provided.items()
         if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)
     ]
-    if found := _OTHER_PYTHON.search(text):
-        named = f"3.{found[2]} in .python-version, or python=3.{found[2]} in the environment file"
-        hints.append(f"{found[1]} has wheels for another Python: name it: {named}")
-    only = "only the environment can name a git repository: add"
-    hints += [f"{only} '- {named}' below '- pip:'" for named in _REPOSITORY.findall(text)]
-    if contradiction := _CONTRADICTION.search(text):
-        hints.append(f"{contradiction[1]} exclude each other, as shown above: change one of them")
-    elif _NO_WHEEL.search(text):
-        hints.append(
-            "no index has a source distribution for this Python either: use another version, or name a "
-            "source: NAME @ git+https://..."
-        )
-    if "exclude-newer" in text:
-        hints.append(
-            "exclude-newer hides newer files, and files without an upload date in the index: use a later date"
-        )
+    for pattern, hint in table(__file__, "hints.yaml"):
+        hints += [found.expand(hint) for found in re.finditer(pattern, text)]
     return "; ".join(dict.fromkeys(hints)) or "relax a requirement of the pip section"
 
 
