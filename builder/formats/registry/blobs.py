@@ -21,9 +21,9 @@ from builder.formats.oci.reference import check_repository
 
 from .answer import MAX_SMALL_BLOB, Request, content_length, read_answer
 from .meter import Meter, Progress
-from .source import BlobSource, DamagedSource, file_source
+from .source import BlobSource, DamagedSource, HashedSource, file_source
 from .transport import TRIES, Transport, push_scopes
-from .upload import UNKNOWN, Blob, ChunkSize, Upload
+from .upload import UNKNOWN, ChunkSize, Upload
 
 #: In bytes: a response that states why there is no blob.
 _MAX_REFUSAL = 64 << 10
@@ -287,7 +287,8 @@ class Blobs:
         check_repository(repository)
         Upload(
             self._transport,
-            Blob(repository, blob.digest, blob.size, source),
+            repository,
+            HashedSource(source, blob.digest, blob.size),
             lambda: self.stored(repository, blob),
             self._chunk,
             Meter(progress, blob.size),

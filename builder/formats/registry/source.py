@@ -52,8 +52,8 @@ class HashedSource:
 
     def __init__(self, source: BlobSource, digest: str, size: int) -> None:
         self._source = source
-        self._digest = digest
-        self._size = size
+        self.digest = digest
+        self.size = size
         self._hash = hashlib.sha256()
         self._hashed = 0
 
@@ -69,17 +69,17 @@ class HashedSource:
             if position <= self._hashed < end:
                 self._hash.update(memoryview(data)[self._hashed - position :])
                 self._hashed = end
-                if end >= self._size:
+                if end >= self.size:
                     self._check()
             yield data
             position = end
-        if position < self._size:
-            missing = self._size - position
-            message = f"the blob {self._digest} is {missing} bytes shorter than expected"
+        if position < self.size:
+            missing = self.size - position
+            message = f"the blob {self.digest} is {missing} bytes shorter than expected"
             raise DamagedSource(message, "build again")
 
     def _check(self) -> None:
         found = f"sha256:{self._hash.hexdigest()}"
-        if found != self._digest:
-            message = f"the blob {self._digest} is damaged: its bytes are {found}"
+        if found != self.digest:
+            message = f"the blob {self.digest} is damaged: its bytes are {found}"
             raise DamagedSource(message, "build again")

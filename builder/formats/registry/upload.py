@@ -43,7 +43,7 @@ from builder.formats.net.pace import Pace
 
 from .answer import BUSY, Answer, Request, number, read_answer
 from .meter import Meter
-from .source import BlobSource, HashedSource
+from .source import HashedSource
 from .transport import TRIES, Transport, push_scopes
 
 log = logging.getLogger(__name__)
@@ -61,17 +61,6 @@ UNKNOWN = -1
 _Outcome = Answer | httpx.TransportError
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
-    """A blob to upload."""
-
-    repository: str
-    digest: str
-    size: int
-    """In bytes."""
-    source: BlobSource
-
-
 @dataclass(slots=True)
 class ChunkSize:
     """The chunk size that a registry accepted: one upload finds it out for all."""
@@ -85,6 +74,7 @@ class Upload:
 
     Args:
         transport: sends requests.
+        repository: in the registry.
         blob: what to send.
         stored: asks the registry for the size in bytes of the blob that it holds; :data:`UNKNOWN`
             when it does not state it, None when it has no such blob.
@@ -95,15 +85,16 @@ class Upload:
     def __init__(
         self,
         transport: Transport,
-        blob: Blob,
+        repository: str,
+        blob: HashedSource,
         stored: Callable[[], int | None],
         shared: ChunkSize,
         meter: Meter,
     ) -> None:
         self._transport = transport
+        self._repository = repository
         self._blob = blob
-        self._source = HashedSource(blob.source, blob.digest, blob.size)
-        self._scopes = push_scopes(blob.repository)
+        self._scopes = push_scopes(repository)
         self._stored = stored
         self._shared = shared
         self._meter = meter
@@ -153,7 +144,7 @@ class Upload:
 
     def _begin(self) -> None:
         """Open an upload session."""
-        repository = self._blob.repository
+        repository = self._repository
         url = self._transport.url(f"/v2/{repository}/blobs/uploads/")
         answer = self._transport.ask(Request("POST", url, self._scopes, repository, body=b""))
         if answer.status != 202 or "Location" not in answer.headers:
@@ -193,9 +184,8 @@ class Upload:
             url = url.copy_merge_params({"digest": self._blob.digest})
         else:
             headers["Content-Range"] = f"{start}-{end - 1}"
-        repository = self._blob.repository
         body = partial(self._read, start, end)
-        request = Request(method, url, self._scopes, repository, headers, body)
+        request = Request(method, url, self._scopes, self._repository, headers, body)
         with self._transport.open(request) as response:
             return read_answer(response)
 
@@ -203,7 +193,7 @@ class Upload:
         position = start
         self._meter.at(position)
         pace = Pace()
-        for data in self._source(start) if start < end else ():
+        for data in self._blob(start) if start < end else ():
             data = data[: end - position]
             before = time.monotonic()
             yield data
@@ -258,7 +248,7 @@ class Upload:
     def _find_offset(self) -> None:
         """Ask how many bytes the registry has; drop a session that the registry does not know."""
         if self._session is not None:
-            request = Request("GET", self._session, self._scopes, self._blob.repository)
+            request = Request("GET", self._session, self._scopes, self._repository)
             answer = self._transport.ask(request)
             if answer.status in (202, 204):
                 self._offset = min(_bytes_received(answer, 0), self._blob.size)
@@ -272,7 +262,7 @@ class Upload:
         if stored in (None, UNKNOWN, blob.size):
             return
         raise self._transport.error(
-            f"{self._transport.host}/{blob.repository} holds {stored} bytes under the digest "
+            f"{self._transport.host}/{self._repository} holds {stored} bytes under the digest "
             f"{blob.digest}, but {blob.size} were sent",
             "an earlier upload was cut off there and the registry kept it: ask its owner to delete "
             "this blob",
@@ -282,7 +272,7 @@ class Upload:
         blob, host = self._blob, self._transport.host
         if not isinstance(outcome, Answer):
             return self._transport.unreachable(outcome, host)
-        where = f"{host}/{blob.repository}"
+        where = f"{host}/{self._repository}"
         action = f"accept the blob {blob.digest} ({blob.size} bytes) in {where}"
         return self._transport.refusal(outcome, action)
 
