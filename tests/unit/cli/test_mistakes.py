@@ -49,8 +49,9 @@ def write(project: TinyProject, text: str, name: str = "environment.yml") -> Non
             "pyproject.toml",
             '[tool.poetry]\nname = "mine"\n',
             "error: {root}/pyproject.toml: no [project] with dependencies, and no package that a build could "
-            "ask\n  hint: name a file that lists them: environment: requirements.txt; poetry writes it: "
-            "poetry export --without-hashes -o requirements.txt",
+            "ask\n  hint: name a file that lists them: environment: FILE; or let poetry lock it: poetry self "
+            "add poetry-plugin-export; poetry export -o requirements.txt; then write into the recipe: "
+            "lock: requirements.txt",
         ),
     ],
 )
