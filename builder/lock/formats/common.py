@@ -70,8 +70,8 @@ def read_yaml(path: Path) -> Any:
 
 def check_groups(
     path: Path, groups: Sequence[str], known: Sequence[str] = (MAIN,), hint: str = ""
-) -> None:
-    """Raise LockError unless a lock has all of these groups and extras.
+) -> list[str]:
+    """Return groups and extras as the lock spells them; LockError unless it has all (PEP 685, 735).
 
     Args:
         path: the lock.
@@ -79,10 +79,12 @@ def check_groups(
         known: those of the lock; a format without groups has :data:`MAIN` alone.
         hint: for such a format; empty: the known ones.
     """
+    spelled = {canonicalize_name(name): name for name in known}
     for group in groups:
-        if group not in known:
+        if canonicalize_name(group) not in spelled:
             problem = f"{path}: there is no group or extra {group!r}"
             raise LockError(problem, hint or choices(group, known))
+    return [spelled[canonicalize_name(group)] for group in groups]
 
 
 class PackageMaker:

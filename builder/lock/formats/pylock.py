@@ -51,8 +51,7 @@ def read(path: Path, target: LockTarget) -> ForeignLock:
     defaults, named = list(lock.default_groups or []), list(lock.dependency_groups or [])
     extras = list(lock.extras or [])
     other = {*named, *extras}
-    groups = target.recipe.groups or (MAIN,)
-    check_groups(path, [name for name in groups if name not in defaults], sorted({MAIN, *other}))
+    groups = check_groups(path, target.recipe.groups or (MAIN,), sorted({MAIN, *other, *defaults}))
     chosen = [name for name in groups if name != MAIN] + (defaults if MAIN in groups else [])
     reader = _PylockReader(path, target.recipe)
     selected = _selected(path, lock, target, chosen)

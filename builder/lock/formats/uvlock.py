@@ -53,8 +53,7 @@ def read(path: Path, target: LockTarget) -> ForeignLock:
     data = read_toml(path)
     named, extras = _groups(_project(path))
     offered = sorted({MAIN, *named, *extras})
-    check_groups(path, target.recipe.groups, offered)
-    chosen = list(dict.fromkeys(target.recipe.groups)) or [MAIN]
+    chosen = list(dict.fromkeys(check_groups(path, target.recipe.groups, offered))) or [MAIN]
     pins = read_pins(path, _exported(path, chosen, named, extras), target)
     markers, platform = strings(data.get("supported-markers")), target.recipe.platform
     if markers and not any(applies(marker, platform, target.python) for marker in markers):

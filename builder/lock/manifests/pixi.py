@@ -87,7 +87,12 @@ class Pixi:
         has_tables = own.keys() - {"features", "no-default-feature"}
         found: Features = {("environments", name): own} if has_tables else {}
         for feature in strings(own.get("features", entry)):
-            found["feature", feature] = table(self.pixi, "feature", feature)
+            groups = self.project.groups if self.project else ()
+            tables = table(self.pixi.get("feature"))
+            if feature not in tables and canonicalize_name(feature) not in groups:
+                problem = f"{self.file.where(feature)}: no feature {feature!r}"
+                raise ConfigError(problem, choices(feature, [*tables, *groups]))
+            found["feature", feature] = table(tables.get(feature))
         return found if own.get("no-default-feature") else {**found, (): self.pixi}
 
     def _platform(self, workspace: Table, features: Features) -> Table:

@@ -12,6 +12,7 @@ What uv reads by itself is copied into its settings; builder reads what it has t
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
@@ -74,6 +75,20 @@ class PyProject:
         poetry = "poetry" if self.is_dynamic("dependencies") else "poetry beside project"
         for rules, name in ((poetry, "poetry"), ("pdm", "pdm")):
             check_keys(self._file, table(self._file.data, "tool", name), rules)
+        self._check_uv()
+
+    def _check_uv(self) -> None:
+        """Refuse what uv does with several keys together, and settings that are in another file."""
+        if (self._root.path.parent / "uv.toml").is_file():
+            problem = f"{self._root.path.parent / 'uv.toml'}: uv reads it in place of [tool.uv]"
+            raise ConfigError(problem, f"move it into [tool.uv]; or {rules_of('uv')['hint']}")
+        if any(entry.get("explicit") and entry.get("default") for entry in self._indexes):
+            raise refused(self._root, "tool.uv.index.explicit", "remove explicit, or default")
+        overrides = " ".join(strings(self._uv.get("override-dependencies")))
+        named = {canonicalize_name(name) for name in re.findall(r"[A-Za-z0-9][\w.-]*", overrides)}
+        if named.intersection(self._sources):
+            key = "tool.uv.override-dependencies"
+            raise refused(self._root, key, rules_of("uv")["hint"])
         environments = [self._marker(text) for text in strings(self._uv.get("environments"))]
         if environments and not any(True in answers(m, self._platform) for m in environments):
             hint = "add the environment: sys_platform == 'linux'"

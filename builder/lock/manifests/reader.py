@@ -64,6 +64,7 @@ class ManifestReader(PipSection):
             if not text or (text == PYPI and option == "--index-url"):
                 continue
             if option.endswith("index-url"):
+                check_url(text, file.where(str(value)))
                 self.uv.setdefault("index-strategy", "first-index")
             if option == "--find-links" and "://" not in text:
                 text = os.path.relpath(file.path.parent / text, self.path.parent)
@@ -86,6 +87,7 @@ class ManifestReader(PipSection):
             problem = f"{where}: the index of {name} has no URL"
             raise ConfigError(problem, "add it: [[tool.uv.index]] with name and url")
         text = plain_value(str(url).rstrip("/"), where)
+        check_url(text, where)
         self.pins.append(IndexPin(canonicalize_name(name), text, marker))
 
     def python(self, specifier: str, where: str, root: Path | None = None) -> None:
@@ -114,6 +116,13 @@ class ManifestReader(PipSection):
         return super().environment()
 
 
+def check_url(text: str, where: str) -> None:
+    """Raise ConfigError for an index that is a folder; a variable may contain a whole URL."""
+    if "://" not in text and "$" not in text:
+        hint = "name a folder of wheels by find-links, or write file:///FOLDER"
+        raise ConfigError(f"{where}: the index {text!r} is no URL", hint)
+
+
 def conda_version(specifier: str) -> str:
     """Return a version specifier of PEP 440 as conda writes it; empty accepts any."""
     parts = specifier.replace(" ", "").replace("===", "==").split(",")
@@ -132,8 +141,9 @@ def pinned_python(folder: Path) -> Spec | None:
     Raises:
         ConfigError: it is no version of CPython.
     """
-    path = folder / ".python-version"
-    if not path.is_file():
+    names = (".python-version", ".python-versions")
+    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    if path is None:
         return None
     lines = read_text(path).splitlines()
     for number, line in enumerate(lines, 1):

@@ -8,7 +8,7 @@ import pytest
 
 from builder.core.errors import LockError
 from builder.lock.config.safeyaml import MAX_BYTES
-from builder.lock.formats.common import PackageMaker, read_text, read_toml
+from builder.lock.formats.common import PackageMaker, check_groups, read_text, read_toml
 from tests.unit.lock.formats.support import A, recipe, written
 
 
@@ -30,6 +30,14 @@ def test_text(tmp_path: Path, data: bytes, said: str) -> None:
     assert said in caught.value.message
     with pytest.raises(LockError, match="is not an ordinary file"):
         read_text(tmp_path)
+
+
+def test_spelling_of_groups(tmp_path: Path) -> None:
+    """Groups and extras are found in any spelling (PEP 735, PEP 685)."""
+    known = ["type_check", "GPU.cu"]
+    assert check_groups(tmp_path, ["type-check", "gpu_cu"], known) == known
+    with pytest.raises(LockError, match="no group or extra 'typo'"):
+        check_groups(tmp_path, ["typo"], known)
 
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 3000, "a = "])

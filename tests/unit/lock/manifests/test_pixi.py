@@ -81,6 +81,13 @@ def test_environments(tmp_path: Path) -> None:
     assert "did you mean test?" in error.value.hint
 
 
+def test_unknown_feature(tmp_path: Path) -> None:
+    text = f"{PIXI}typo = ['tset']\n"
+    with pytest.raises(ConfigError, match="no feature 'tset'") as error:
+        read(tmp_path, text, "typo")
+    assert "did you mean test?" in error.value.hint
+
+
 def test_inline_environment(tmp_path: Path) -> None:
     """An environment may have tables of its own, without a feature."""
     text = f"{WORKSPACE}[environments.dev]\ndependencies = {{git = '*'}}\nchannels = ['own']\n"

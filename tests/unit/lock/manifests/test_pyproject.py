@@ -178,6 +178,12 @@ def test_settings(tmp_path: Path, text: str, expected: dict[str, Any]) -> None:
         ("[tool.uv]\nenvironments = [\"sys_platform == 'darwin'\"]", ":6: tool.uv.environments"),
         ("[tool.uv.sources]\na = {index = 'nowhere'}", "the index of a has no URL"),
         ("[tool.uv.sources]\na = {index = 'x', marker = 'nonsense'}", "wrong marker"),
+        ("[[tool.uv.index]]\nurl = './wheels/simple'", ":6: the index './wheels/simple' is no URL"),
+        ("[[tool.uv.index]]\nurl = 'https://h/s'\nexplicit = true\ndefault = true", "tool.uv.index.explicit"),
+        (
+            "[tool.uv]\noverride-dependencies = ['a==1']\n[tool.uv.sources]\na = {index = 'x'}",
+            ":6: tool.uv.override-dependencies",
+        ),
         ("[tool.uv.sources]\na = {git = 'https://h/a', path = 'a.whl'}", ":6: tool.uv.sources.a.path"),
         ("[build-system]\nrequires = []\n[tool.uv.sources]\na = {path = 'lib'}", ":7: tool.uv.sources"),
         ("[tool.poetry.dependencies]\na = {path = 'lib'}", ":6: tool.poetry.dependencies.a.path"),
@@ -188,6 +194,13 @@ def test_refused(tmp_path: Path, text: str, message: str) -> None:
         head = "dynamic = ['dependencies']" if "build-system" in text else "dependencies = ['a']"
         read(tmp_path, f"{head}\n{text}\n")
     assert message in error.value.message
+
+
+def test_settings_in_another_file(tmp_path: Path) -> None:
+    """uv reads a uv.toml in place of [tool.uv], so its indexes may not be dropped."""
+    (tmp_path / "uv.toml").write_text("[[index]]\nurl = 'https://c.example/s'\n")
+    with pytest.raises(ConfigError, match=r"uv\.toml: uv reads it in place of \[tool\.uv\]"):
+        read(tmp_path, "dependencies = ['a']\n")
 
 
 def test_workspace_root(tmp_path: Path) -> None:
