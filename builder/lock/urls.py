@@ -91,9 +91,10 @@ def checked_urls(lock: Lock, settings: Settings, sources: Sequence[str]) -> Lock
     mirrors = {urlsplit(without_userinfo(target)).netloc for _, target in settings.mirrors}
     mirrors -= {"", *(urlsplit(channel).netloc for channel in lock.channels)}
     for package in lock.packages:
+        is_local = _is_in_folder(package.url, lock.channels)  # a repository may be file://
         for url in filter(None, (package.url, getattr(package.source, "url", ""))):
             is_mirror = package.manager == "conda" and urlsplit(url).netloc in mirrors
-            if unexpanded(url, named) != url or is_mirror or _is_in_folder(url, lock.channels):
+            if unexpanded(url, named) != url or is_mirror or is_local:
                 host = urlsplit(url).hostname or "this machine"
                 raise SolveError(
                     f"{package.name} {package.version}: no lock can have its URL (on {host}): it has the "

@@ -138,6 +138,11 @@ def test_folder_of_wheels(tmp_path: Path) -> None:
     with pytest.raises(LockError, match="rich-13.9.4-py3-none-any.whl has no sha256") as caught:
         read(project(tmp_path, (url, 'path = "rich-13.9.4-py3-none-any.whl"')))
     assert "find-links" in caught.value.hint
+    wheel = tmp_path / "links" / "rich-13.9.4-py3-none-any.whl"
+    wheel.parent.mkdir()
+    wheel.touch()
+    lock = read(project(tmp_path, (url, f'path = "{wheel}"')))
+    assert [pin.text for pin in lock.pinned] == [f"rich @ {wheel.as_uri()}"]
 
 
 def test_sdist_only(tmp_path: Path) -> None:
