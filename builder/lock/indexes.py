@@ -46,8 +46,8 @@ class Indexes:
 
     @property
     def pages(self) -> tuple[str, ...]:
-        """The URLs of the indexes, each once."""
-        return tuple(dict.fromkeys(filter(None, (self.main, *self.extra))))
+        """The URLs of the indexes, each once, in the order in which uv asks them."""
+        return tuple(dict.fromkeys(filter(None, (*self.extra, self.main))))
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -127,15 +127,14 @@ def find_indexes(request: SolveRequest) -> Indexes:
     configuration = pip_configuration()
     links = _find_links(request, configuration)
 
-    def actual(url: str) -> str:
-        """Return the mirror of an index, which for PyPI may be in pip's configuration."""
-        mirrored = mirrored_url(request.settings, url)
-        return configuration.index_url or PYPI if mirrored == PYPI else mirrored
+    def actual(mirror: str) -> str:
+        """Return the index of pip's configuration in place of PyPI."""
+        return configuration.index_url or PYPI if mirror == PYPI else mirror
 
-    environment = request.environment
+    environment, settings = request.environment, request.settings
     main, *others = named_indexes(request)
     extra = list(map(actual, others))
-    pins = [replace(pin, url=actual(pin.url)) for pin in environment.pins]
+    pins = [replace(p, url=actual(mirrored_url(settings, p.url))) for p in environment.pins]
     unreachable = _unreachable_indexes(
         request, [*filter(None, (main, *extra)), *(pin.url for pin in pins)]
     )
@@ -152,7 +151,7 @@ def find_indexes(request: SolveRequest) -> Indexes:
     # pip treats all indexes alike, and so does uv with "unsafe-best-match". uv prefers an extra
     # index to the main one for the same wheel, so the main one is first among the extra ones too:
     # its URL goes into the lock. With uv's own "first-index" the main one is the last.
-    before = [] if environment.uv.get("index-strategy") == "first-index" else [main]
+    before = [] if environment.takes_first_index else [main]
     indexes = tuple(dict.fromkeys([*before, *extra, *configuration.extra_index_urls]))
     return Indexes(main, indexes, links, False, replaced, found)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from builder.formats.net.http import make_client, why_unreachable
 from builder.formats.net.simpleindex import read_page
 from builder.formats.net.urlvariables import expanded
 
+from .config.recipe import Recipe
 from .indexes import Indexes
 from .request import SolveRequest
 from .spec import SourceSpec
@@ -53,23 +54,35 @@ def find_sdists(
     return found
 
 
-def find_wheels(name: str, request: SolveRequest, python: str, indexes: Indexes) -> set[Version]:
-    """Return the versions of a package with a wheel for the target, as :func:`find_sdists`."""
-    tags = frozenset(target_tags(request.recipe, python))
-    files = () if request.settings.offline else _all_files(name, request, indexes)
-    names = [str(file.get("filename")) for file in files if _is_offered(file, python)]
-    usable = [file for file in names if tags_of(file) & tags]
-    wheels = map(parse_wheel_filename, usable)
-    return {version for project, version, *_ in wheels if project == name}
+def find_wheels(
+    name: str, request: SolveRequest, indexes: Indexes
+) -> Callable[[Recipe, str], set[Version]]:
+    """Read the files of a package once, as :func:`find_sdists`.
+
+    Returns:
+        A function from a target and a version of Python to the versions with a wheel for them.
+    """
+    files = [] if request.settings.offline else list(_all_files(name, request, indexes))
+
+    def versions(recipe: Recipe, python: str) -> set[Version]:
+        tags = frozenset(target_tags(recipe, python))
+        names = [str(file.get("filename")) for file in files if _is_offered(file, python)]
+        usable = [file for file in names if tags_of(file) & tags]
+        wheels = map(parse_wheel_filename, usable)
+        return {version for project, version, *_ in wheels if project == name}
+
+    return versions
 
 
 def _all_files(name: str, request: SolveRequest, indexes: Indexes) -> Iterator[dict[str, Any]]:
-    """Yield the files of a package on all indexes, and those of the find-links."""
+    """Yield the files of a package on the indexes that may have it, and of the find-links."""
     with make_client(1) as client:
-        for page in (
-            *(f"{url.rstrip('/')}/{name}/" for url in indexes.pages_of(name)),
-            *indexes.find_links,
-        ):
+        for url in indexes.pages_of(name):
+            files = list(_files(f"{url.rstrip('/')}/{name}/", request, client))
+            yield from files
+            if files and request.environment.takes_first_index:
+                break
+        for page in indexes.find_links:
             yield from _files(page, request, client)
 
 

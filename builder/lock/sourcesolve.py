@@ -341,19 +341,17 @@ class SourceSolver:
     def _newer_wheel(self, name: str, version: Version) -> str:
         """Return the hint for a version with wheels for a newer glibc or older Pythons only, or nothing."""
         python, recipe = self._python, self.request.recipe
-        found = find_wheels(name, self.request, python, self.indexes)
+        versions = find_wheels(name, self.request, self.indexes)
+        found = versions(recipe, python)
         newest = recipe.model_copy(update={"virtual_packages": {"__glibc": "2.99"}})
-        others = find_wheels(name, replace(self.request, recipe=newest), python, self.indexes)
-        if version in others - found:
+        if version in versions(newest, python) - found:
             own = f"the target's 2.{glibc_minor(recipe)}"
             return f"{name} {version} has a wheel for a newer glibc than {own}: name a newer base"
         newer = [f"{name}>={v}" for v in sorted(found) if v > version and not v.is_prerelease][:1]
         if version in found:
             return ""
         older = (f"3.{minor}" for minor in reversed(range(8, int(python.split(".")[1]))))
-        has_wheel = (
-            v for v in older if version in find_wheels(name, self.request, v, self.indexes)
-        )
+        has_wheel = (v for v in older if version in versions(recipe, v))
         ways = newer + [f"python={v} (or {v} into .python-version)" for v in [*has_wheel][:1]]
         problem = f"{name} {version} has no wheel for Python {python}: write "
         return problem + " or ".join(ways) if ways else ""

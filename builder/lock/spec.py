@@ -131,6 +131,11 @@ class Environment:
     """Settings of uv, as its configuration file has them."""
 
     @property
+    def takes_first_index(self) -> bool:
+        """Whether a package is from the first index that has it, as in uv; else from any."""
+        return bool(self.uv.get("index-strategy") == "first-index")
+
+    @property
     def lists_packages(self) -> bool:
         """True if the file lists a package besides Python, pip and sources."""
         return bool(self.pip) or any(spec.name not in ("python", "pip") for spec in self.conda)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -57,9 +58,24 @@ def test_wheels(tmp_path: Path, server: Server) -> None:
     """The versions with a wheel for the target, of the package alone."""
     server.put("/simple/old-pkg/", WHEELS.encode())
     index = Indexes(f"{server.url}/simple")
-    found = find_wheels("old-pkg", request(tmp_path), "3.11.2", index)
-    assert sorted(map(str, found)) == ["1.1", "1.3"]
-    assert find_wheels("old-pkg", request(tmp_path, offline=True), "3.11.2", index) == set()
+    asked, offline = request(tmp_path), request(tmp_path, offline=True)
+    find = find_wheels("old-pkg", asked, index)
+    assert sorted(map(str, find(asked.recipe, "3.11.2"))) == ["1.1", "1.3"]
+    assert Version("1.5") in find(asked.recipe, "3.13.0")
+    assert server.gets("/simple/old-pkg/") == [""]
+    assert find_wheels("old-pkg", offline, index)(asked.recipe, "3.11.2") == set()
+
+
+def test_first_index(tmp_path: Path, server: Server) -> None:
+    """Where the first index that has a package counts, sources of the others are not for it."""
+    for name, version in (("corp", "1.0"), ("pypi", "9.0")):
+        page = f'<a href="old_pkg-{version}.tar.gz#sha256={SHA}">a</a>'
+        server.put(f"/{name}/old-pkg/", page.encode())
+    indexes = Indexes(f"{server.url}/pypi", (f"{server.url}/nothing", f"{server.url}/corp"))
+    of_any = request(tmp_path)
+    first = replace(of_any, environment=replace(of_any.environment, uv={"index-strategy": "first-index"}))
+    assert versions(of_any, indexes) == ["9.0", "1.0"]
+    assert versions(first, indexes) == ["1.0"]
 
 
 def test_html(tmp_path: Path, server: Server) -> None:

@@ -280,7 +280,7 @@ def test_old_version(tmp_path: Path, index: dict[str, list[str]], monkeypatch: p
     """If a build fails, the hint names the first newer version, and the newest Python, that has a wheel."""
     newer = {Version("1.23.2"), Version("1.24"), Version("1.20rc1"), Version("0.9")}
     old = {"3.8": {Version("1.21.0")}, "3.9": {Version("1.21.0")}, "3.10": newer, "3.11.2": newer}
-    monkeypatch.setattr(sourcesolve, "find_wheels", lambda name, request, python, _: old[python])
+    monkeypatch.setattr(sourcesolve, "find_wheels", lambda *_: lambda recipe, python: old[python])
     index["numpy"] = ["1.21.0"]
     made = solver(tmp_path)
     made.builder = Failing(tmp_path)
@@ -294,10 +294,10 @@ def test_old_version(tmp_path: Path, index: dict[str, list[str]], monkeypatch: p
 def test_newer_glibc(tmp_path: Path, index: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     """If the build of a version fails that has a wheel for a newer glibc, the hint names glibc."""
 
-    def wheels(_: str, request: SolveRequest, *__: object) -> set[Version]:
-        return {Version("1.0")} if glibc_minor(request.recipe) > 36 else set()
+    def wheels(recipe: Recipe, _: str) -> set[Version]:
+        return {Version("1.0")} if glibc_minor(recipe) > 36 else set()
 
-    monkeypatch.setattr(sourcesolve, "find_wheels", wheels)
+    monkeypatch.setattr(sourcesolve, "find_wheels", lambda *_: wheels)
     index["rusty"] = ["1.0"]
     made = solver(tmp_path)
     made.builder = Failing(tmp_path)
