@@ -32,6 +32,9 @@ from builder.lock.tomlfile import TomlFile, items, load_toml, strings, table
 from .keys import check_keys, refused, rules_of, settings_of_uv
 from .reader import ManifestReader, both, source_line
 
+#: The ``pyproject.toml`` with the settings of a uv workspace, and the folders of its projects by name.
+Workspace = tuple[TomlFile, dict[str, Path]]
+
 
 class PyProject:
     """``[project]`` of a ``pyproject.toml``, with the tables of uv.
@@ -40,7 +43,7 @@ class PyProject:
     workspace's root.
     """
 
-    def __init__(self, file: TomlFile, platform: str) -> None:
+    def __init__(self, file: TomlFile, platform: str, workspace: Workspace | None = None) -> None:
         self._file = file
         self._platform = platform
         self._project = table(file.data, "project")
@@ -51,7 +54,8 @@ class PyProject:
         own = table(file.data, "tool", "uv")
         if legacy := strings(own.get("dev-dependencies")):
             self._groups["dev"] = [*items(self._groups.get("dev")), *legacy]
-        self._root = workspace_of(file) or file
+        self._workspace = workspace or workspace_of(file)
+        self._root, self._folders = self._workspace
         self._uv = table(self._root.data, "tool", "uv")
         named = {**table(self._uv.get("sources")), **table(own.get("sources"))}
         self._sources = {canonicalize_name(name): value for name, value in named.items()}
@@ -84,9 +88,9 @@ class PyProject:
             raise ConfigError(problem, f"move it into [tool.uv]; or {rules_of('uv')['hint']}")
         if any(entry.get("explicit") and entry.get("default") for entry in self._indexes):
             raise refused(self._root, "tool.uv.index.explicit", "remove explicit, or default")
-        overrides = " ".join(strings(self._uv.get("override-dependencies")))
-        named = {canonicalize_name(name) for name in re.findall(r"[A-Za-z0-9][\w.-]*", overrides)}
-        if named.intersection(self._sources):
+        overrides = map(str.strip, strings(self._uv.get("override-dependencies")))
+        named = (re.split(r"[^\w.-]", text)[0] for text in overrides)
+        if set(map(canonicalize_name, named)).intersection(self._sources):
             key = "tool.uv.override-dependencies"
             raise refused(self._root, key, rules_of("uv")["hint"])
         environments = [self._marker(text) for text in strings(self._uv.get("environments"))]
@@ -131,7 +135,7 @@ class PyProject:
 
     def read_main(self, reader: ManifestReader, marker: Marker | None = None) -> None:
         """Add the project's dependencies, unless only its build backend knows them."""
-        if self.is_dynamic("dependencies") and not builds_package(self._file):
+        if not self.names_packages:
             raise ConfigError(
                 f"{self._file.path}: no [project] with dependencies, "
                 "and no package that a build could ask",
@@ -142,6 +146,11 @@ class PyProject:
             raise refused(self._file, "tool.uv.sources", hint)
         for text in strings(self._project.get("dependencies")):
             self._read(reader, text, marker)
+
+    @property
+    def names_packages(self) -> bool:
+        """Whether the file, or a build of its package, names the dependencies."""
+        return builds_package(self._file) or not self.is_dynamic("dependencies")
 
     def is_dynamic(self, key: str) -> bool:
         """Return whether only the build backend knows a key of ``[project]``."""
@@ -247,59 +256,55 @@ class PyProject:
                 self._file, f"tool.uv.sources.{requirement.name}.path", rules_of("uv")["hint"]
             )
         if source.get("workspace"):
-            path = self._member(requirement.name, where)
+            path = self._folders.get(canonicalize_name(requirement.name))
+            if path is None:
+                problem = f"{requirement.name} is of a workspace, and no folder above has it"
+                hint = "clone the whole repository, and run builder in it"
+                raise ConfigError(f"{where}: {problem}", hint)
             source = {"path": path, "editable": True}
         if path:
             path = os.path.relpath(folder / path, reader.path.parent)
         reader.read(source_line(requirement, {**source, "path": path}), where)
-        project = Path(os.path.normpath(reader.path.parent / (path or ""))) / "pyproject.toml"
+        project = Path(os.path.normpath(reader.path.absolute().parent / (path or "")))
+        project /= "pyproject.toml"
         if not path or not project.is_file():
             return
-        other = PyProject(load_toml(project), self._platform)
-        is_known = builds_package(other._file) or not other.is_dynamic("dependencies")
-        if is_known and reader.enter(project, MAIN, marker):
+        workspace = self._workspace if project.parent in self._folders.values() else None
+        other = PyProject(load_toml(project), self._platform, workspace)
+        if other.names_packages and reader.enter(project, MAIN, marker):
             other.check()
             other.read_main(reader, marker)
         for extra in sorted(requirement.extras):
             other.read_group(reader, extra, marker)
 
-    def _member(self, name: str, where: str) -> Path:
-        """Return the folder of a member of uv's workspace.
 
-        Raises:
-            ConfigError: the workspace has no such member.
-        """
-        for path in _members(self._root):
-            project = table(load_toml(path).data, "project")
-            if canonicalize_name(str(project.get("name", ""))) == canonicalize_name(name):
-                return path.parent
-        hint = "clone the whole repository, and run builder in it"
-        raise ConfigError(f"{where}: {name} is of a workspace, and no folder above has it", hint)
-
-
-def workspace_of(file: TomlFile) -> TomlFile | None:
-    """Return the ``pyproject.toml`` of the uv workspace that a project is in; None if in none."""
+def workspace_of(file: TomlFile) -> Workspace:
+    """Return the workspace that a project is in; one that is in none is the root of its own."""
     folder = file.path.absolute().parent
     for path in (one / "pyproject.toml" for one in (folder, *folder.parents)):
         root = load_toml(path) if path.is_file() else None
         if root is None or "workspace" not in table(root.data, "tool", "uv"):
             continue
+        folders = _folders(root)
         if path.parent == folder:
-            return file
-        return root if folder / "pyproject.toml" in _members(root) else None
-    return None
+            return file, folders
+        if folder in folders.values():
+            return root, folders
+        break
+    return file, {}
 
 
-def _members(root: TomlFile) -> list[Path]:
-    """Return the ``pyproject.toml`` of each member of a workspace, and of its root."""
+def _folders(root: TomlFile) -> dict[str, Path]:
+    """Return the folders of a workspace's root and members, by the normalised name of each."""
     folder, workspace = root.path.absolute().parent, table(root.data, "tool", "uv", "workspace")
 
-    def found(key: str) -> list[Path]:
+    def found(key: str) -> set[Path]:
         patterns = strings(workspace.get(key))
-        return [p for glob in patterns for p in folder.glob(f"./{glob}/pyproject.toml")]
+        return {p for glob in patterns for p in folder.glob(f"./{glob}/pyproject.toml")}
 
-    excluded = found("exclude")
-    return [root.path, *(path for path in found("members") if path not in excluded)]
+    paths = [root.path, *sorted(found("members") - found("exclude"))]
+    projects = {path.parent: table(load_toml(path).data, "project") for path in paths}
+    return {canonicalize_name(str(one.get("name", ""))): place for place, one in projects.items()}
 
 
 def builds_package(file: TomlFile) -> bool:
