@@ -152,9 +152,11 @@ def _fitting(
         try:
             return foreign, added, found_in, _find_pinned(task, foreign, added)
         except NoWheels as e:
+            if task.names_python:
+                raise
             older = versions[: versions.index(python.rpartition(".")[0])]
             versions = [v for v in older if f"`cp{v.replace('.', '')}`" in e.message]
-            if task.names_python or not versions:
+            if not versions:
                 raise
 
 

@@ -31,11 +31,6 @@ _RECORD = re.compile(r"(?P<site>.*)/(?P<name>[^/]+)-[^/-]+\.dist-info/RECORD", r
 Fetch = Callable[[Sequence[LockedPackage]], Sequence[Fetched]]
 
 
-def _normal(name: str) -> str:
-    """Return the name of a distribution, normalised (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 class Packages:
     """The packages of one build, in link order. Safe in any thread.
 
@@ -162,11 +157,13 @@ class Packages:
 
         They are those of its RECORD, which pip removes before it installs another version.
         """
-        wheels = {_normal(p.name) for p in self.locked if p.manager == "pip"}
+        from packaging.utils import canonicalize_name
+
+        wheels = {canonicalize_name(p.name) for p in self.locked if p.manager == "pip"}
         for package in self.locked if wheels else ():
             paths = [e.path for e in self.indexes[package.key].entries]
             found = [_RECORD.fullmatch(path) for path in paths if path.endswith("/RECORD")]
-            sites = {m[0]: m["site"] for m in found if m and _normal(m["name"]) in wheels}
+            sites = {m[0]: m["site"] for m in found if m and canonicalize_name(m["name"]) in wheels}
             if package.manager == "pip" or not sites:
                 continue
             from .content import read_whole  # with readers of archives, as in _read_index

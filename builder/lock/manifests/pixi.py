@@ -29,7 +29,7 @@ from builder.lock.tomlfile import TomlFile, items, strings, table
 
 from .keys import check_keys, rules_of
 from .pyproject import PyProject
-from .reader import ManifestReader, conda_version, source_line
+from .reader import ManifestReader, source_line
 
 #: Tables that count for all environments.
 _OF_ALL = ("workspace", "project", "exclude-newer")
@@ -159,9 +159,7 @@ class Pixi:
         default, project = features.get((), {}), table(self.file.data, "project")
         if "python" not in table(default.get("dependencies")):  # pixi reads no .python-version
             text = str(project.get("requires-python", "") if default else "")
-            reader.add_conda(
-                f"python {conda_version(text)}".strip(), "python", self.file.where(text)
-            )
+            reader.require_python(text, self.file.where(text))
         if self.project is None:
             return
         if default:

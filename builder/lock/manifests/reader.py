@@ -90,6 +90,10 @@ class ManifestReader(PipSection):
         check_url(text, where)
         self.pins.append(IndexPin(canonicalize_name(name), text, marker))
 
+    def require_python(self, specifier: str, where: str) -> None:
+        """Add the versions of Python that a specifier of PEP 440 allows; empty accepts any."""
+        self.add_conda(f"python {conda_version(specifier)}".strip(), "python", where)
+
     def python(self, specifier: str, where: str, root: Path | None = None) -> None:
         """Add the version of Python: ``requires-python``, and that of ``.python-version``.
 
@@ -98,7 +102,7 @@ class ManifestReader(PipSection):
             where: ``FILE:LINE``.
             root: the folder that may have the file, if that of the project has none.
         """
-        self.add_conda(f"python {conda_version(specifier)}".strip(), "python", where)
+        self.require_python(specifier, where)
         for folder in dict.fromkeys((self.path.parent, root or self.path.parent)):
             if pinned := pinned_python(folder):
                 self.add_conda(pinned.text, pinned.name, pinned.where)
@@ -152,10 +156,9 @@ def pinned_python(folder: Path) -> Spec | None:
             continue
         where = f"{path}:{number}"
         if match := _PYTHON_VERSION.fullmatch(text):
-            build = f" *_cp{match[1].replace('.', '')}t" if match[3] else ""
-            version = f"={match[1]}{match[2] or ''}"
-            spec = f"python {version.removeprefix('=')}.*{build}" if build else f"python{version}"
-            return Spec(spec, "python", where)
+            version = match[1] + (match[2] or "")
+            free_threaded = f"python {version}.* *_cp{match[1].replace('.', '')}t"
+            return Spec(free_threaded if match[3] else f"python={version}", "python", where)
         if match := _PYTHON_SPECIFIER.fullmatch(text):
             return Spec(f"python {conda_version(match[1])}", "python", where)
         hint = "write a version of CPython, such as 3.12"
