@@ -136,8 +136,10 @@ class PipSection:
     def _apply_option(self, name: str, value: str, context: SpecContext) -> None:
         match _rule(name)["read"]:
             case "index":
+                check_url(value, context.where)
                 self.index_url = value
             case "extra":
+                check_url(value, context.where)
                 self.extra_index_urls.append(value)
             case "links":
                 is_relative = "://" not in value and not value.startswith(("/", "~", "$"))
@@ -184,7 +186,7 @@ def _rule(option: str) -> dict[str, str]:
 
 
 def _editable(text: str, location: str, context: SpecContext) -> SourceSpec:
-    found = read_location(_plain(location), context) if location else None
+    found = _without_hashes(_plain(location), context) if location else None
     if not isinstance(found, SourceSpec):
         problem = f"{redact(text)} names no folder or repository"
         raise context.error(problem, "write -e FOLDER, such as -e .")
@@ -244,6 +246,13 @@ def plain_value(text: str, where: str) -> str:
         return line(text)
     except ValueError as e:
         raise ConfigError(f"{where}: {redact(text)!r} {e}", "write one value on one line") from None
+
+
+def check_url(text: str, where: str) -> None:
+    """Raise ConfigError for an index that is a folder; a variable may contain a whole URL."""
+    if "://" not in text and "$" not in text:
+        hint = "name a folder of wheels by find-links, or write file:///FOLDER"
+        raise ConfigError(f"{where}: the index {redact(text)!r} is no URL", hint)
 
 
 def requirement_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -159,7 +159,7 @@ class Pixi:
         default, project = features.get((), {}), table(self.file.data, "project")
         if "python" not in table(default.get("dependencies")):  # pixi reads no .python-version
             text = str(project.get("requires-python", "") if default else "")
-            reader.require_python(text, self.file.where(text))
+            reader.python(text, self.file.where(text))
         if self.project is None:
             return
         if default:

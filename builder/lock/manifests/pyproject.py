@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,8 @@ class PyProject:
                 hint = f"choose one of {', '.join(sorted(names))} in the recipe's groups:"
                 raise refused(self._root, "tool.uv.conflicts", hint)
         self.read_python(reader)
-        extras = self._of_backend(groups)
+        is_open = MAIN in groups and self.is_dynamic("optional-dependencies")
+        extras = [one for one in groups if is_open and one not in (MAIN, *self.groups)]
         for group in groups or (MAIN,):
             if group == MAIN and group not in self.groups:
                 self.read_main(reader)
@@ -131,7 +132,7 @@ class PyProject:
         """Add the version of Python."""
         text = str(self._project.get("requires-python", ""))
         where = self._file.where(text) if text else str(self._file.path)
-        reader.python(text, where, self._root.path.parent)
+        reader.python(text, where, self._file.path.parent, self._root.path.parent)
 
     def read_main(self, reader: ManifestReader, marker: Marker | None = None) -> None:
         """Add the project's dependencies, unless only its build backend knows them."""
@@ -156,12 +157,6 @@ class PyProject:
         """Return whether only the build backend knows a key of ``[project]``."""
         return not self._project or key in strings(self._project.get("dynamic"))
 
-    def _of_backend(self, groups: Sequence[str]) -> list[str]:
-        """Return those of the groups that are extras which only the build backend knows."""
-        if MAIN not in groups or not self.is_dynamic("optional-dependencies"):
-            return []
-        return [group for group in groups if group not in (MAIN, *self.groups)]
-
     def read_group(self, reader: ManifestReader, group: str, marker: Marker | None = None) -> None:
         """Add the requirements of an extra or a dependency group (PEP 735)."""
         name = canonicalize_name(group)
@@ -183,7 +178,7 @@ class PyProject:
             settings = table(self._uv.get("dependency-groups"))
             of_group = {canonicalize_name(key): table(value) for key, value in settings.items()}
             if text := str(of_group.get(name, {}).get("requires-python", "")):
-                reader.python(text, self._root.where(text), self._root.path.parent)
+                reader.python(text, self._root.where(text))
 
     def _read(
         self,
@@ -209,14 +204,15 @@ class PyProject:
                 self.read_group(reader, other, requirement.marker)
             return
         is_placed = False
-        for source in self._chosen(requirement.name, extra, group):
-            condition = self._marker(source.get("marker"))
+        for source, condition in self._chosen(requirement, extra, group):
             if "index" in source:
                 url = self._urls.get(str(source["index"]))
                 reader.pin(requirement.name, url, where, str(condition or ""))
-            elif True in answers(both(requirement.marker, condition), self._platform):
-                self._read_place(reader, copy(requirement), source, where)
-                is_placed |= False not in answers(condition, self._platform)
+                continue
+            placed = copy(requirement)
+            placed.marker = both(requirement.marker, condition)
+            self._read_place(reader, placed, source, where)
+            is_placed |= False not in answers(condition, self._platform)
         if not is_placed:
             reader.read(str(requirement) if marker else text, where)
 
@@ -227,16 +223,17 @@ class PyProject:
             problem = f"{self._file.where(str(text))}: wrong marker: {str(e).splitlines()[0]}"
             raise ConfigError(problem, "write it as sys_platform == 'linux'") from None
 
-    def _chosen(self, name: str, extra: str, group: str) -> list[Mapping[str, Any]]:
-        """Return the entries of ``[tool.uv.sources]`` that may count for a requirement."""
-        value = self._sources.get(canonicalize_name(name), [])
-        return [
-            source
-            for source in map(table, value if isinstance(value, list) else [value])
-            if canonicalize_name(str(source.get("extra") or extra)) == extra
-            and canonicalize_name(str(source.get("group") or group)) == group
-            and True in answers(self._marker(source.get("marker")), self._platform)
-        ]
+    def _chosen(
+        self, requirement: Requirement, extra: str, group: str
+    ) -> Iterator[tuple[Mapping[str, Any], Marker | None]]:
+        """Yield the entries of ``[tool.uv.sources]`` that may count for a requirement."""
+        value = self._sources.get(canonicalize_name(requirement.name), [])
+        for source in map(table, value if isinstance(value, list) else [value]):
+            condition = self._marker(source.get("marker"))
+            named = [str(source.get("extra") or extra), str(source.get("group") or group)]
+            applies = answers(both(requirement.marker, condition), self._platform)
+            if [*map(canonicalize_name, named)] == [extra, group] and True in applies:
+                yield source, condition
 
     def _read_place(
         self,
@@ -250,11 +247,9 @@ class PyProject:
         The folder's wheel names these requirements without their sources.
         """
         folder, path = self._file.path.parent, source.get("path")
-        marker = requirement.marker = both(requirement.marker, self._marker(source.get("marker")))
         if path and "git" in source:
-            raise refused(
-                self._file, f"tool.uv.sources.{requirement.name}.path", rules_of("uv")["hint"]
-            )
+            key = f"tool.uv.sources.{requirement.name}.path"
+            raise refused(self._file, key, rules_of("uv")["hint"])
         if source.get("workspace"):
             path = self._folders.get(canonicalize_name(requirement.name))
             if path is None:
@@ -271,11 +266,11 @@ class PyProject:
             return
         workspace = self._workspace if project.parent in self._folders.values() else None
         other = PyProject(load_toml(project), self._platform, workspace)
-        if other.names_packages and reader.enter(project, MAIN, marker):
+        if other.names_packages and reader.enter(project, MAIN, requirement.marker):
             other.check()
-            other.read_main(reader, marker)
+            other.read_main(reader, requirement.marker)
         for extra in sorted(requirement.extras):
-            other.read_group(reader, extra, marker)
+            other.read_group(reader, extra, requirement.marker)
 
 
 def workspace_of(file: TomlFile) -> Workspace:

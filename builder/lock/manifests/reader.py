@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from packaging.markers import Marker
 from packaging.requirements import Requirement
@@ -18,7 +18,7 @@ from builder.core.errors import ConfigError
 from builder.core.model import MAIN
 from builder.formats.net.pipconfig import PYPI
 from builder.lock.config.yamlfile import read_text
-from builder.lock.pipsection import PipSection, plain_value
+from builder.lock.pipsection import PipSection, check_url, plain_value, requirement_lines
 from builder.lock.spec import Environment, IndexPin, Spec
 from builder.lock.tomlfile import TomlFile
 
@@ -64,11 +64,8 @@ class ManifestReader(PipSection):
             if not text or (text == PYPI and option == "--index-url"):
                 continue
             if option.endswith("index-url"):
-                check_url(text, file.where(str(value)))
                 self.uv.setdefault("index-strategy", "first-index")
-            if option == "--find-links" and "://" not in text:
-                text = os.path.relpath(file.path.parent / text, self.path.parent)
-            self.read(f"{option} {shlex.quote(text)}", file.where(str(value)))
+            self.read(f"{option} {shlex.quote(text)}", file.where(str(value)), (file.path,))
 
     def options(self, tool: str, data: Mapping[str, Any], file: TomlFile) -> None:
         """Add the settings of a tool that are options of pip, too."""
@@ -90,41 +87,28 @@ class ManifestReader(PipSection):
         check_url(text, where)
         self.pins.append(IndexPin(canonicalize_name(name), text, marker))
 
-    def require_python(self, specifier: str, where: str) -> None:
-        """Add the versions of Python that a specifier of PEP 440 allows; empty accepts any."""
-        self.add_conda(f"python {conda_version(specifier)}".strip(), "python", where)
-
-    def python(self, specifier: str, where: str, root: Path | None = None) -> None:
+    def python(self, specifier: str, where: str, *folders: Path) -> None:
         """Add the version of Python: ``requires-python``, and that of ``.python-version``.
 
         Args:
             specifier: of PEP 440; empty accepts any.
             where: ``FILE:LINE``.
-            root: the folder that may have the file, if that of the project has none.
+            folders: those that may have the file; the first counts.
         """
-        self.require_python(specifier, where)
-        for folder in dict.fromkeys((self.path.parent, root or self.path.parent)):
-            if pinned := pinned_python(folder):
-                self.add_conda(pinned.text, pinned.name, pinned.where)
-                break
+        self.add_conda(f"python {conda_version(specifier)}".strip(), "python", where)
+        if pinned := next(filter(None, map(pinned_python, folders)), None):
+            self.add_conda(pinned.text, pinned.name, pinned.where)
 
     def environment(self) -> Environment:
         """Return the environment of all entries, with a Python, pip and a channel."""
         if not any(spec.name == "python" for spec in self.conda):
-            self.python("", str(self.path))
+            self.python("", str(self.path), self.path.parent)
         if not any(spec.name == "pip" for spec in self.conda):
             self.add_conda("pip", "pip", str(self.path))
         named = [channel for channel in self.channels if channel != "nodefaults"]
         where = f"{self.path}: channels"
         self.channels = [plain_value(channel, where) for channel in named or [CHANNEL]]
         return super().environment()
-
-
-def check_url(text: str, where: str) -> None:
-    """Raise ConfigError for an index that is a folder; a variable may contain a whole URL."""
-    if "://" not in text and "$" not in text:
-        hint = "name a folder of wheels by find-links, or write file:///FOLDER"
-        raise ConfigError(f"{where}: the index {text!r} is no URL", hint)
 
 
 def conda_version(specifier: str) -> str:
@@ -149,11 +133,7 @@ def pinned_python(folder: Path) -> Spec | None:
     path = next((folder / name for name in names if (folder / name).is_file()), None)
     if path is None:
         return None
-    lines = read_text(path).splitlines()
-    for number, line in enumerate(lines, 1):
-        text = line.partition("#")[0].strip()
-        if not text:
-            continue
+    for number, text in requirement_lines(read_text(path)):
         where = f"{path}:{number}"
         if match := _PYTHON_VERSION.fullmatch(text):
             version = match[1] + (match[2] or "")
@@ -178,18 +158,15 @@ def source_line(requirement: Requirement, source: Mapping[str, Any]) -> str:
         requirement: the name, extras and marker; it gets the URL of the source in place of versions.
         source: ``git``, ``url`` or ``path``, and what belongs to it.
     """
-    folder, url = source.get("subdirectory") or "", source.get("url")
+    folder, url = source.get("subdirectory"), source.get("url")
+    option = "-e " if source.get("path") and source.get("editable") else ""
     if source.get("path"):
-        path = str(Path(source["path"], folder))
-        option = "-e " if source.get("editable") else ""
-        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-        tail = f" ; {requirement.marker}" if requirement.marker else ""
-        return f"{option}{path if path.startswith(('/', '.')) else f'./{path}'}{extras}{tail}"
-    if source.get("git"):
+        url = f"file:{quote(str(source['path']))}"
+    elif source.get("git"):
         revision = source.get("rev") or source.get("tag") or source.get("branch")
         url = f"git+{source['git']}" + (f"@{revision}" if revision else "")
     if not url:
         return ""
     requirement.url = f"{url}#subdirectory={folder}" if folder else url
     requirement.specifier = SpecifierSet()
-    return str(requirement)
+    return option + str(requirement)

@@ -227,6 +227,19 @@ def test_quoted_marker(tmp_path: Path) -> None:
         assert source.url == "https://h.example/a" and source.marker in ("", "os_name == 'nt'")
 
 
+def test_editable_with_a_name(tmp_path: Path) -> None:
+    """As pip 26.3 reads it."""
+    (source,) = read(tmp_path, "-e name[extra] @ git+https://h.example/a@v1 ; os_name == 'posix'").sources
+    assert (source.name, source.extras, source.editable) == ("name", ("extra",), True)
+    assert (source.revision, source.marker) == ("v1", 'os_name == "posix"')
+
+
+@pytest.mark.parametrize("option", ["--index-url", "--extra-index-url"])
+def test_index_is_a_folder(tmp_path: Path, option: str) -> None:
+    error = refusal(tmp_path, f"{option} ./simple")
+    assert "the index './simple' is no URL" in error.message and "file:///FOLDER" in error.hint
+
+
 def test_fragment_is_no_selector(tmp_path: Path) -> None:
     (source,) = read(
         tmp_path, "git+https://h.example/r.git@v1#egg=name[extra]&subdirectory=py  # [linux]"
