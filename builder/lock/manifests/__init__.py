@@ -63,29 +63,23 @@ def read_manifest(
             cannot be locked. The message names file and line.
     """
     reader = ManifestReader(path, root or path.parent)
-    if path.suffix in _REQUIREMENTS:
-        _refuse_groups(path, groups)
-        reader.read(f"-r {path.name}", str(path))
-        return reader.environment()
-    if path.name == _SETUP:
-        reader.own_code(groups, str(path))
-        return reader.environment()
-    file = load_toml(path)
-    pixi = table(file.data, "tool", "pixi") if path.name == "pyproject.toml" else file.data
-    project = PyProject(file, platform) if path.name == "pyproject.toml" else None
-    if pixi:
-        _refuse_groups(path, groups)
-        Pixi(file, pixi, platform, project).read(reader, environment)
-    elif project is not None:
-        project.read(reader, groups)
-    return reader.environment()
-
-
-def _refuse_groups(path: Path, groups: Sequence[str]) -> None:
+    file = load_toml(path) if path.suffix == ".toml" else None
+    project = PyProject(file, platform) if file and path.name == "pyproject.toml" else None
+    data = file.data if file else {}
+    pixi = table(data, "tool", "pixi") if project else data
     named = [group for group in groups if group != MAIN]
-    if named:
+    if named and (pixi or path.suffix in _REQUIREMENTS):
         raise ConfigError(
             f"{path}: the file has no groups, and the recipe names {', '.join(named)}",
             "remove 'groups:' from the recipe; "
             "lock_environment: NAME chooses an environment of pixi",
         )
+    if path.name == _SETUP:
+        reader.own_code(groups, str(path))
+    elif file is None:
+        reader.read(f"-r {path.name}", str(path))
+    elif project and not pixi:
+        project.read(reader, groups)
+    else:
+        Pixi(file, pixi, platform, project).read(reader, environment)
+    return reader.environment()

@@ -293,10 +293,11 @@ def test_wrong_types(tmp_path: Path, key: str, value: str) -> None:
         read(tmp_path, f"{key} = {value}\n{lines}features = ['f']\n")
 
 
-def test_no_workspace(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["[package.run-dependencies]\nnumpy = '*'\n", ""])
+def test_no_workspace(tmp_path: Path, text: str) -> None:
     """A package of a workspace in another folder is no environment."""
     with pytest.raises(ConfigError, match=r"pixi\.toml: no table \[workspace\]"):
-        read(tmp_path, "[package.run-dependencies]\nnumpy = '*'\n")
+        read(tmp_path, text)
 
 
 def test_not_a_requirement(tmp_path: Path) -> None:
