@@ -67,13 +67,8 @@ def read_manifest(
     project = PyProject(file, platform) if file and path.name == "pyproject.toml" else None
     data = file.data if file else {}
     pixi = table(data, "tool", "pixi") if project else data
-    named = [group for group in groups if group != MAIN]
-    if named and (pixi or path.suffix in _REQUIREMENTS):
-        raise ConfigError(
-            f"{path}: the file has no groups, and the recipe names {', '.join(named)}",
-            "remove 'groups:' from the recipe; "
-            "lock_environment: NAME chooses an environment of pixi",
-        )
+    if pixi or path.suffix in _REQUIREMENTS:
+        _refuse_groups(path, groups)
     if path.name == _SETUP:
         reader.own_code(groups, str(path))
     elif file is None:
@@ -83,3 +78,12 @@ def read_manifest(
     else:
         Pixi(file, pixi, platform, project).read(reader, environment)
     return reader.environment()
+
+
+def _refuse_groups(path: Path, groups: Sequence[str]) -> None:
+    if named := [group for group in groups if group != MAIN]:
+        raise ConfigError(
+            f"{path}: the file has no groups, and the recipe names {', '.join(named)}",
+            "remove 'groups:' from the recipe; "
+            "lock_environment: NAME chooses an environment of pixi",
+        )

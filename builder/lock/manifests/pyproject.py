@@ -101,12 +101,7 @@ class PyProject:
     def read(self, reader: ManifestReader, groups: Sequence[str]) -> None:
         """Add the requirements of some groups and extras, with Python and the settings of uv."""
         self.check()
-        chosen = set(map(canonicalize_name, groups))
-        for members in map(items, items(self._uv.get("conflicts"))):
-            names = {str(one.get("extra", one.get("group"))) for one in map(table, members)}
-            if len(chosen.intersection(map(canonicalize_name, names))) > 1:
-                hint = f"choose one of {', '.join(sorted(names))} in the recipe's groups:"
-                raise refused(self._root, "tool.uv.conflicts", hint)
+        self._check_conflicts(set(map(canonicalize_name, groups)))
         self.read_python(reader)
         is_open = MAIN in groups and self.is_dynamic("optional-dependencies")
         extras = [one for one in groups if is_open and one not in (MAIN, *self.groups)]
@@ -118,6 +113,14 @@ class PyProject:
             elif group not in extras:
                 self.read_group(reader, group)
         self._read_settings(reader)
+
+    def _check_conflicts(self, groups: set[str]) -> None:
+        """Refuse groups and extras that uv never installs together."""
+        for members in map(items, items(self._uv.get("conflicts"))):
+            names = {str(one.get("extra", one.get("group"))) for one in map(table, members)}
+            if len(groups.intersection(map(canonicalize_name, names))) > 1:
+                hint = f"choose one of {', '.join(sorted(names))} in the recipe's groups:"
+                raise refused(self._root, "tool.uv.conflicts", hint)
 
     def _read_settings(self, reader: ManifestReader) -> None:
         """Add the indexes and settings of uv."""
@@ -246,23 +249,15 @@ class PyProject:
 
         The folder's wheel names these requirements without their sources.
         """
-        folder, path = self._file.path.parent, source.get("path")
-        if path and "git" in source:
-            key = f"tool.uv.sources.{requirement.name}.path"
-            raise refused(self._file, key, rules_of("uv")["hint"])
-        if source.get("workspace"):
-            path = self._folders.get(canonicalize_name(requirement.name))
-            if path is None:
-                problem = f"{requirement.name} is of a workspace, and no folder above has it"
-                hint = "clone the whole repository, and run builder in it"
-                raise ConfigError(f"{where}: {problem}", hint)
-            source = {"path": path, "editable": True}
-        if path:
-            path = os.path.relpath(folder / path, reader.path.parent)
-        reader.read(source_line(requirement, {**source, "path": path}), where)
-        project = Path(os.path.normpath(reader.path.absolute().parent / (path or "")))
-        project /= "pyproject.toml"
-        if not path or not project.is_file():
+        if not (path := self._path(requirement, source, where)):
+            reader.read(source_line(requirement, source), where)
+            return
+        path = os.path.relpath(self._file.path.parent / path, reader.path.parent)
+        is_editable = source.get("editable", "workspace" in source)
+        source = {**source, "path": path, "editable": is_editable}
+        reader.read(source_line(requirement, source), where)
+        project = Path(os.path.normpath(reader.path.absolute().parent / path), "pyproject.toml")
+        if not project.is_file():
             return
         workspace = self._workspace if project.parent in self._folders.values() else None
         other = PyProject(load_toml(project), self._platform, workspace)
@@ -271,6 +266,20 @@ class PyProject:
             other.read_main(reader, requirement.marker)
         for extra in sorted(requirement.extras):
             other.read_group(reader, extra, requirement.marker)
+
+    def _path(
+        self, requirement: Requirement, source: Mapping[str, Any], where: str
+    ) -> str | Path | None:
+        """Return the folder or file that a source names; None for a URL."""
+        if source.get("path") and "git" in source:
+            key = f"tool.uv.sources.{requirement.name}.path"
+            raise refused(self._file, key, rules_of("uv")["hint"])
+        name = canonicalize_name(requirement.name)
+        if source.get("workspace") and name not in self._folders:
+            problem = f"{requirement.name} is of a workspace, and no folder above has it"
+            hint = "clone the whole repository, and run builder in it"
+            raise ConfigError(f"{where}: {problem}", hint)
+        return self._folders[name] if source.get("workspace") else source.get("path")
 
 
 def workspace_of(file: TomlFile) -> Workspace:
