@@ -14,8 +14,8 @@ from packaging.version import InvalidVersion
 
 #: conda's platforms, and the names of their processors in markers and in the tags of wheels.
 ARCHITECTURES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
-#: The versions of Python for which a marker may be true.
-_PYTHONS = tuple(f"3.{minor}" for minor in range(8, 20))
+#: The versions of Python for which a marker may be true: the minor ones, and patch releases.
+_MINORS, _PATCHES = range(8, 20), range(40)
 
 
 def marker_environment(platform: str, python: str) -> dict[str, str]:
@@ -49,7 +49,9 @@ def applies(marker: Marker | str | None, platform: str, python: str) -> bool:
 @functools.cache
 def answers(marker: Marker | None, platform: str) -> frozenset[bool]:
     """Return whether a marker is true and whether it is false for some version of Python 3."""
-    return frozenset(applies(marker, platform, python) for python in _PYTHONS)
+    patches = _PATCHES if "full_version" in str(marker) else _PATCHES[:1]
+    pythons = (f"3.{minor}.{patch}" for minor in _MINORS for patch in patches)
+    return frozenset(applies(marker, platform, python) for python in pythons)
 
 
 def unfulfilled(requires: Iterable[str], versions: Mapping[str, str], platform: str) -> list[str]:

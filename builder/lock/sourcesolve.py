@@ -324,7 +324,8 @@ class SourceSolver:
         if sdist is None:
             raise SolveError(
                 f"{name} {version} has no source distribution on the indexes",
-                f"remove pip: {{build: {{{name}: ...}}}} from the recipe, or name a version that has one",
+                f"name a version that has one, or remove {name} from pip: build of the recipe "
+                "and from no-binary",
             )
         self._check_hash(sdist)
         try:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any
 
-from packaging.dependency_groups import resolve_dependency_groups
+from packaging.dependency_groups import DependencyGroupInclude, DependencyGroupResolver
 from packaging.markers import InvalidMarker, Marker
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -88,15 +88,17 @@ class PyProject:
             raise ConfigError(problem, f"move it into [tool.uv]; or {rules_of('uv')['hint']}")
         if any(entry.get("explicit") and entry.get("default") for entry in self._indexes):
             raise refused(self._root, "tool.uv.index.explicit", "remove explicit, or default")
-        overrides = map(str.strip, strings(self._uv.get("override-dependencies")))
-        named = (re.split(r"[^\w.-]", text)[0] for text in overrides)
-        if set(map(canonicalize_name, named)).intersection(self._sources):
-            key = "tool.uv.override-dependencies"
-            raise refused(self._root, key, rules_of("uv")["hint"])
+        self._refuse_sources_of("override-dependencies")
         environments = [self._marker(text) for text in strings(self._uv.get("environments"))]
-        if environments and not any(True in answers(m, self._platform) for m in environments):
+        if environments and all(False in answers(m, self._platform) for m in environments):
             hint = "add the environment: sys_platform == 'linux'"
             raise refused(self._root, "tool.uv.environments", hint)
+
+    def _refuse_sources_of(self, key: str, others: Iterable[object] = ()) -> None:
+        """Refuse a list of requirements one of which has a source, but for some names."""
+        names = (re.split(r"[^\w.-]", text.strip())[0] for text in strings(self._uv.get(key)))
+        if set(map(canonicalize_name, names)).difference(others).intersection(self._sources):
+            raise refused(self._root, f"tool.uv.{key}", rules_of("uv")["hint"])
 
     def read(self, reader: ManifestReader, groups: Sequence[str]) -> None:
         """Add the requirements of some groups and extras, with Python and the settings of uv."""
@@ -105,14 +107,23 @@ class PyProject:
         self.read_python(reader)
         is_open = MAIN in groups and self.is_dynamic("optional-dependencies")
         extras = [one for one in groups if is_open and one not in (MAIN, *self.groups)]
-        for group in groups or (MAIN,):
-            if group == MAIN and group not in self.groups:
-                self.read_main(reader)
-                if builds_package(self._file):  # uv sync installs it too
-                    reader.own_code(extras, self._file.where("build-system"))
-            elif group not in extras:
+        if MAIN in (groups or (MAIN,)):
+            self._read_project(reader, extras)
+        for group in groups:
+            if group not in extras and (group != MAIN or MAIN in self.groups):
                 self.read_group(reader, group)
         self._read_settings(reader)
+        # a source is for requirements of the project, and for those that uv limits
+        direct = {spec.name for spec in reader.pip} | {spec.name for spec in reader.sources}
+        self._refuse_sources_of("constraint-dependencies", direct)
+
+    def _read_project(
+        self, reader: ManifestReader, extras: Sequence[str] = (), marker: Marker | None = None
+    ) -> None:
+        """Add the project: its dependencies, and its package, which uv sync installs too."""
+        self.read_main(reader, marker)
+        if builds_package(self._file) and self._file.path == reader.path:
+            reader.own_code(extras, self._file.where("build-system"))
 
     def _check_conflicts(self, groups: set[str]) -> None:
         """Refuse groups and extras that uv never installs together."""
@@ -128,7 +139,9 @@ class PyProject:
             if not entry.get("explicit"):
                 option = "--index-url" if entry.get("default") else "--extra-index-url"
                 reader.option(option, entry.get("url"), self._root)
-        reader.options("uv", self._uv, self._root)
+        has_default = any(entry.get("default") for entry in self._indexes)
+        replaced = {"index-url": None} if has_default else {}
+        reader.options("uv", {**self._uv, **replaced}, self._root)
         reader.uv |= settings_of_uv(self._uv)
 
     def read_python(self, reader: ManifestReader) -> None:
@@ -172,16 +185,30 @@ class PyProject:
             self._read(reader, text, marker, extra=name)
         if name in map(canonicalize_name, self._groups):
             try:
-                members = resolve_dependency_groups(self._groups, name)
+                resolver = DependencyGroupResolver(self._groups)
+                resolver.resolve(name)
             except ExceptionGroup as e:
                 problem = f"{self._file.where('dependency-groups')}: {e.message}: {e.exceptions[0]}"
                 raise ConfigError(problem, "correct the table [dependency-groups]") from None
-            for text in members:
-                self._read(reader, text, marker, group=name)
-            settings = table(self._uv.get("dependency-groups"))
-            of_group = {canonicalize_name(key): table(value) for key, value in settings.items()}
-            if text := str(of_group.get(name, {}).get("requires-python", "")):
-                reader.python(text, self._root.where(text))
+            self._read_members(reader, resolver, name, marker)
+
+    def _read_members(
+        self,
+        reader: ManifestReader,
+        resolver: DependencyGroupResolver,
+        group: str,
+        marker: Marker | None,
+    ) -> None:
+        """Add the requirements of a group, and of those that it includes, each with its sources."""
+        for member in resolver.lookup(group):
+            if isinstance(member, DependencyGroupInclude):
+                included = canonicalize_name(member.include_group)
+                self._read_members(reader, resolver, included, marker)
+            else:
+                self._read(reader, str(member), marker, group=group)
+        for name, value in table(self._uv.get("dependency-groups")).items():
+            if canonicalize_name(name) == group and (text := table(value).get("requires-python")):
+                reader.python(str(text), self._root.where(str(text)))
 
     def _read(
         self,
@@ -199,9 +226,9 @@ class PyProject:
             reader.read(text, where)  # its error names the problem
             return
         requirement.marker = both(marker, requirement.marker)
-        if True not in answers(requirement.marker, self._platform):
-            return
         if canonicalize_name(requirement.name) == self.name:
+            if group:
+                self._read_project(reader, marker=requirement.marker)
             # an extra of the project that names others
             for other in sorted(requirement.extras):
                 self.read_group(reader, other, requirement.marker)

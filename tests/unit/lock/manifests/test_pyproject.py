@@ -70,7 +70,11 @@ win = ["w"]
 Old_Python = ["o"]
 all = ["a", "mine[win] ; sys_platform == 'win32'", "Mine[old-python]; python_version < '3.12'", "mine[all]"]
 """
-    assert pip(read(tmp_path, text, "all")) == ["a", 'o; python_version < "3.12"']
+    assert pip(read(tmp_path, text, "all")) == [
+        "a",
+        'w; sys_platform == "win32"',
+        'o; python_version < "3.12"',
+    ]
 
 
 @pytest.mark.parametrize(
@@ -133,6 +137,47 @@ conflicts = [[{extra = "cpu"}, {extra = "cu-12"}]]
         read(tmp_path, text, "cpu", "cu_12")
 
 
+def test_included_groups(tmp_path: Path) -> None:
+    """A group that is included keeps its sources and its Python, as with uv sync --only-group."""
+    text = f"""dependencies = []
+[dependency-groups]
+Cu = ["torch>=2"]
+dev = [{{include-group = "cu"}}, "b"]
+[tool.uv.dependency-groups]
+CU = {{requires-python = "<3.12"}}
+[tool.uv.sources]
+torch = {{index = "cu", group = "cu"}}
+{INDEXES}"""
+    found = read(tmp_path, text, "dev")
+    assert (found.pins, pip(found)) == ((CU,), ["torch>=2", "b"])
+    assert "python <3.12" in [spec.text for spec in found.conda]
+
+
+def test_groups_with_the_project(tmp_path: Path) -> None:
+    """A group that names the project has its dependencies; one of the name main is not all of them."""
+    text = """dependencies = ["a"]
+[project.optional-dependencies]
+x = ["b"]
+[dependency-groups]
+dev = ["mine[x]", "c"]
+main = ["d"]
+"""
+    assert pip(read(tmp_path, text, "dev")) == ["a", "b", "c"]
+    assert pip(read(tmp_path, text)) == ["a"]
+    assert pip(read(tmp_path, text, "main")) == ["a", "d"]
+
+
+def test_patch_releases_in_markers(tmp_path: Path) -> None:
+    """A marker may be true from a patch release on."""
+    marker = "python_full_version >= '3.11.3' and python_version < '3.12'"
+    text = f"""dependencies = ["torch>=2 ; {marker}"]
+[tool.uv.sources]
+torch = {{index = "cu", marker = "{marker}"}}
+{INDEXES}"""
+    found = read(tmp_path, text)
+    assert [pin.url for pin in found.pins] == [CU.url] and len(found.pip) == 1
+
+
 def test_sources_of_extras(tmp_path: Path) -> None:
     """Only the sources of the chosen extra count."""
     text = f"""dependencies = []
@@ -155,6 +200,11 @@ torch = [{{index = "cpu", extra = "cpu"}}, {{index = "cu", extra = "cu"}}]
         ),
         ("[[tool.uv.index]]\nurl = 'https://c.example/s'", {"extra_index_urls": ("https://c.example/s",)}),
         ("[tool.uv]\nindex-url = 'https://c.example/s/'", {"index_url": "https://c.example/s"}),
+        (
+            "[tool.uv]\nindex-url = 'https://a.example/s'\n"
+            "[[tool.uv.index]]\nurl = 'https://c.example/s'\ndefault = true",
+            {"index_url": "https://c.example/s"},
+        ),
         ("[tool.uv]\nextra-index-url = ['https://c.example/s']", {"uv": {"index-strategy": "first-index"}}),
         ("[tool.uv]\nfind-links = ['wheels']", {"find_links": ("wheels",)}),
         (
@@ -184,6 +234,12 @@ def test_settings(tmp_path: Path, text: str, expected: dict[str, Any]) -> None:
             "[tool.uv]\noverride-dependencies = ['a==1']\n[tool.uv.sources]\na = {index = 'x'}",
             ":6: tool.uv.override-dependencies",
         ),
+        (
+            "[tool.uv]\nconstraint-dependencies = ['b==1']\n[tool.uv.sources]\nb = {index = 'x'}",
+            ":6: tool.uv.constraint-dependencies",
+        ),
+        ("[tool.uv]\nenvironments = [\"python_version < '3.11'\"]", ":6: tool.uv.environments"),
+        ("[[tool.uv.index]]\nurl = 'u'\nignore-error-codes = [403]", ":7: tool.uv.index.ignore-error-codes"),
         ("[tool.uv.sources]\na = {git = 'https://h/a', path = 'a.whl'}", ":6: tool.uv.sources.a.path"),
         ("[build-system]\nrequires = []\n[tool.uv.sources]\na = {path = 'lib'}", ":7: tool.uv.sources"),
         ("[tool.poetry.dependencies]\na = {path = 'lib'}", ":6: tool.poetry.dependencies.a.path"),
