@@ -85,7 +85,7 @@ class _Solve:
                 channel = meant(named, self._named, self._request)[0]
                 specs.append(f"{channel.actual.rstrip('/')}::{rest}")
             else:
-                specs += [str(rest), spec.name]
+                specs += [str(rest), *([] if rest.condition else [spec.name])]
         return list(dict.fromkeys(specs))
 
     async def _locked_records(self) -> list[Any]:

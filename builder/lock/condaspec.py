@@ -26,9 +26,10 @@ _SPEC = re.compile(
 _PARTS = re.compile(r"(?:(.+?)(?:/(noarch|(?:linux|osx|win)-\w+))?::)?(.*)", re.DOTALL)
 #: The channel in rattler's canonical form of a spec.
 _CHANNEL = re.compile(r',?(?<=[\[,])channel="([^"]*)"')
-#: What conda reads in that form, and rattler 0.28's solver drops: a file, and what follows a version
-#: glob (``*.0``) or a second version (``>=1 <2``), which it takes for a build string.
-_UNREAD = re.compile(r'(?:fn|url)="[^"]*"|build="(?!\^.*\$"|[\w*+][\w.*+]*")[^"]*"')
+#: What conda reads in that form, and rattler 0.28's solver does not: a file, a build string with a
+#: dot, and what follows a version glob (``*.0``) or a second version (``>=1 <2``), which it takes for
+#: a build string.
+_UNREAD = re.compile(r'(?:fn|url)="[^"]*"|build="(?!\^.*\$"|\w+"|(?=[^"]*\*)[\w*+][\w.*+]*")[^"]*"')
 _NAMESPACE = re.compile(r"([\w.-]+):([\w.-].*)")
 _EXTRAS = re.compile(r"[\w.:/-]*\s*\[[^\[\]=]*\]")
 #: How texts begin that are for pip.

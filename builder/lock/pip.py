@@ -110,10 +110,11 @@ def refuse_skipped(request: SolveRequest, packages: Sequence[LockedPackage]) -> 
     """
     environment = request.environment
     names = {spec.name for spec in environment.conda} - {"python", "pip"}
-    if not packages and not names and environment.pip and not environment.sources:
+    entries = [*environment.pip, *environment.sources]
+    if not packages and not names:
         problem = "this marker and all others are false for the target and its Python"
         raise SolveError(
-            f"{environment.pip[0].where}: {redact(environment.pip[0].text)}: {problem}",
+            f"{entries[0].where}: {redact(entries[0].text)}: {problem}",
             "name another Python, such as 3.11 in .python-version or python=3.11 in the environment",
         )
 

@@ -393,6 +393,14 @@ def test_subdir_of_spec(target, settings, tmp_path):
             lock(target(f"- {channel}/{spec}\n", channels=(channel,)), settings)
 
 
+@pytest.mark.parametrize(("condition", "installed"), [("<1", set()), (">=1", {"libz"})])
+def test_condition_of_spec(target, settings, channel, condition, installed):
+    """A package whose condition is false is not installed."""
+    spec = f"- 'libz[when=\"bystander {condition}\"]'\n- bystander\n"
+    recipe = target(spec, channels=(channel.url,))
+    assert set(versions(lock(recipe, settings))) == {"bystander"} | installed
+
+
 def test_no_probes(target, settings, tmp_path, monkeypatch):
     """Nothing is read that rattler and uv do not read: neither by HEAD, nor the first page of an index."""
     make_package(tmp_path / "c", "python", "3.11.9")

@@ -402,6 +402,9 @@ def test_markers_that_leave_nothing(tmp_path: Path, name: str, monkeypatch: pyte
     (tmp_path / "only-pip.yml").write_text(text)
     with pytest.raises(SolveError, match=r": a ; sys_platform .* all others are false"):
         solve_pip_packages(request(tmp_path, name), [PYTHON])
+    (tmp_path / "s.txt").write_text("s @ git+https://h.example/s ; sys_platform == 'win32'\n")
+    with pytest.raises(SolveError, match=r"s\.txt:1: s @ git.* all others are false"):
+        solve_pip_packages(request(tmp_path, "s.txt"), [PYTHON])
     (tmp_path / name).write_text((tmp_path / name).read_text().replace("win32", "linux"))
     assert len(solve_pip_packages(request(tmp_path, name), [PYTHON])) == 1
     (tmp_path / "more.yml").write_text(text.replace("python,", "python, zlib,"))
