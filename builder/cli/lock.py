@@ -79,8 +79,8 @@ def lock(
             context_exit(LockError.exit_code)
         return
 
-    if not names:
-        recipes = [recipe for recipe in recipes if not recipe.uses_lock_unchanged]
+    to_lock = [recipe for recipe in recipes if names or not recipe.uses_lock_unchanged]
+    checked = [_checked(context, recipe) for recipe in recipes if recipe not in to_lock]
     sections: list[tuple[str, LockChanges]] = []
 
     def lock_one(recipe: Recipe) -> dict[str, Any]:
@@ -93,7 +93,9 @@ def lock(
             write_output(changes_file, lock_changes(sections).encode())
         return _report(context, recipe, made, changes if before is not None else None)
 
-    context.each(recipes, lock_one, as_list=True)
+    context.each(to_lock, lock_one, as_list=True)
+    if not all(result["fresh"] for result in checked):
+        context_exit(LockError.exit_code)
 
 
 def _report(

@@ -142,12 +142,13 @@ def test_months(do: Cli, copy: TinyProject) -> None:
     assert now[:-1] == layers[:-1], "the date is in no layer but that with the lock file"
 
 
-def test_check_of_a_lock_of_conda_lock(do: Cli, copy: TinyProject) -> None:
-    """It is read, too: what is no lock is not up to date."""
+@pytest.mark.parametrize("options", [(), ("--check",)])
+def test_lock_of_conda_lock(do: Cli, copy: TinyProject, options: tuple[str, ...]) -> None:
+    """It is checked, also without --check: what is no lock is not up to date."""
     text = copy.lock.read_text()
     (copy.root / "conda-lock.yml").write_text(text)
     edit(copy.recipe, lock="conda-lock.yml")
-    assert "tiny: fresh" in do("lock", "--check").out
+    assert "tiny: fresh" in do("lock", *options).out
     (copy.root / "conda-lock.yml").write_text("nonsense: 1\n")
-    checked = do("lock", "--check")
+    checked = do("lock", *options)
     assert checked.code == 4 and "not a lock file of conda-lock" in checked.err
