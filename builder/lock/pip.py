@@ -41,6 +41,7 @@ from .indexes import Indexes, check_kind, find_indexes
 from .names import conda_mapping, pypi_name
 from .request import SolveRequest, WheelBuilder
 from .sourcesolve import SourceSolver, write_stub
+from .spec import SourceSpec, Spec
 from .uv import run_uv
 from .wheels import WheelChooser
 
@@ -110,7 +111,7 @@ def refuse_skipped(request: SolveRequest, packages: Sequence[LockedPackage]) -> 
     """
     environment = request.environment
     names = {spec.name for spec in environment.conda} - {"python", "pip"}
-    entries = [*environment.pip, *environment.sources]
+    entries: list[Spec | SourceSpec] = [*environment.pip, *environment.sources]
     if not packages and not names:
         problem = "this marker and all others are false for the target and its Python"
         raise SolveError(
