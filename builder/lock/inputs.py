@@ -75,7 +75,7 @@ class Inputs:
         """
         path = recipe.environment_path
         if not path.exists():
-            return cls(recipe, Environment(path, "", (), (), ()))
+            return cls(recipe, Environment(path))
         groups, pixi = () if recipe.lock else recipe.groups, recipe.lock_environment
         found = read_any_environment(path, recipe.platform, recipe.root, groups, pixi)
         declared = {"env": found.variables, "virtual_packages": found.virtual_packages}

@@ -98,12 +98,12 @@ class Environment:
     """An environment file for one platform."""
 
     path: Path
-    name: str
+    name: str = ""
     """``name:`` of the file; may be empty."""
-    channels: tuple[str, ...]
+    channels: tuple[str, ...] = ()
     """Highest priority first, without ``nodefaults``."""
-    conda: tuple[Spec, ...]
-    pip: tuple[Spec, ...]
+    conda: tuple[Spec, ...] = ()
+    pip: tuple[Spec, ...] = ()
     index_url: str | None = None
     """``--index-url`` of the pip section; None means pip's own."""
     extra_index_urls: tuple[str, ...] = ()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from packaging.tags import Tag
 
 from builder.core.model import LockedPackage
 from builder.lock.config.recipe import Recipe
-from builder.lock.spec import SourceSpec, Spec
+from builder.lock.spec import Environment, SourceSpec, Spec
 from builder.lock.wheels import target_tags
 
 #: One package of a lock file: a conda package or a wheel, with URL and hash; a source that must be
 #: built, whose path is relative to the lock's folder, or absolute; or a requirement with a version
 #: or a URL, whose file has no hash or no URL in the lock, so an index names it.
 Found = LockedPackage | SourceSpec | Spec
+
+_NO_OPTIONS = Environment(Path())
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +40,8 @@ class ForeignLock:
     """The part of a foreign lock that is for one platform, one Python and the chosen groups."""
 
     found: tuple[Found, ...] = ()
-    index_options: tuple[str, ...] = ()
-    """``--index-url URL`` and the like, in the file's order (requirements files only)."""
-    limits: tuple[Spec, ...] = ()
-    """The constraints that such a file names with ``-c``."""
+    options: Environment = _NO_OPTIONS
+    """The indexes and constraints that the file names (requirements files only)."""
     skipped: tuple[Spec, ...] = ()
     """The requirements whose markers are false for the target, each with its marker."""
     channels: tuple[str, ...] = ()
@@ -49,6 +50,16 @@ class ForeignLock:
     """The groups and extras of the file that were not chosen."""
     tool: str = ""
     """The kind of the file, for messages."""
+
+    @property
+    def index_options(self) -> list[str]:
+        """The options as lines: ``--index-url URL`` and the like."""
+        own = self.options
+        lines = [f"--index-url {own.index_url}"] if own.index_url else []
+        lines += [f"--extra-index-url {url}" for url in own.extra_index_urls]
+        lines += [f"--find-links {link}" for link in own.find_links]
+        lines += [f"--no-binary {name}" for name in own.no_binary]
+        return lines + [f"--only-binary {name}" for name in own.only_binary]
 
     @property
     def packages(self) -> list[LockedPackage]:

@@ -57,14 +57,8 @@ def read_pins(path: Path, text: str, target: LockTarget) -> ForeignLock:
     reader = _RequirementsReader(section, target)
     found: list[Found | None] = [reader.requirement(spec) for spec in section.pip]
     found += [reader.source(source) for source in section.sources]
-    options = [f"--index-url {section.index_url}"] if section.index_url else []
-    options += [f"--extra-index-url {url}" for url in section.extra_index_urls]
-    options += [f"--find-links {link}" for link in section.find_links]
-    options += [f"--no-binary {name}" for name in section.no_binary]
-    options += [f"--only-binary {name}" for name in section.only_binary]
     kept = tuple(item for item in found if item is not None)
-    limits, skipped = tuple(section.constraints), tuple(reader.skipped)
-    return ForeignLock(kept, tuple(dict.fromkeys(options)), limits, skipped)
+    return ForeignLock(kept, section.environment(), tuple(reader.skipped))
 
 
 class _RequirementsReader:

@@ -33,10 +33,10 @@ def test_compiled(tmp_path: Path) -> None:
     assert rich.hashes == (f"sha256:{A}", f"sha256:{B}")
     assert rich.text == "rich==13.9.4" and rich.where.endswith("requirements.txt:9")
     assert (torch.name, torch.text, torch.hashes) == ("torch", "torch===2.5.1+cpu", (f"sha256:{C}",))
-    assert lock.index_options == (
+    assert lock.index_options == [
         "--index-url https://index.example/simple",
         "--extra-index-url https://download.pytorch.org/whl/cpu",
-    )
+    ]
 
 
 def test_without_hashes(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_nested(tmp_path: Path) -> None:
     written(tmp_path, "constraints.txt", f"certifi<3\nidna==3.7 --hash=sha256:{A}\n")
     lock = read(dev)
     assert [pin.text for pin in lock.pinned] == ["idna==3.7"]
-    assert [(limit.text, limit.hashes) for limit in lock.limits] == [
+    assert [(limit.text, limit.hashes) for limit in lock.options.constraints] == [
         ("certifi<3", ()),
         ("idna==3.7", (f"sha256:{A}",)),
     ]
