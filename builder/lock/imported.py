@@ -36,7 +36,6 @@ from .manifests import is_manifest
 from .manifests.reader import CHANNEL, pinned_python
 from .othertools import relock_command
 from .pip import solve_pip
-from .pipsection import PipSection
 from .request import BuiltWheel, LockRequest, SolveRequest, WheelBuilder
 from .solve import (
     Cutoffs,
@@ -199,18 +198,25 @@ def _versions(task: _Task, needed: str) -> list[str]:
         except LockError as e:
             problem = e
     fitting = {version: lock for version, lock in found.items() if lock.found or not lock.skipped}
-    if found and not fitting:
-        spec, platform = next(iter(found.values())).skipped[0], task.request.recipe.platform
-        raise LockError(
+    if not fitting:
+        raise _without_python(task, needed, list(found.values()), problem)
+    return list(fitting) if needed or task.names_python else _complete(fitting)
+
+
+def _without_python(
+    task: _Task, needed: str, found: Sequence[ForeignLock], problem: LockError | None
+) -> LockError:
+    """Return the error for a lock that has no package for any version of Python."""
+    if found:
+        spec, platform = found[0].skipped[0], task.request.recipe.platform
+        return LockError(
             f"{spec.where}: {spec.text}: this and all other markers are false for {platform}",
             f"lock again for {platform}, or choose other groups in the recipe",
         )
-    if not fitting:
-        raise problem or LockError(
-            f"{task.path}: requires Python {needed}, and builder knows 3.{_MINORS[0]} to 3.{_MINORS[-1]}",
-            "lock again for one of these versions",
-        )
-    return list(fitting) if needed or task.names_python else _complete(fitting)
+    return problem or LockError(
+        f"{task.path}: requires Python {needed}, and builder knows 3.{_MINORS[0]} to 3.{_MINORS[-1]}",
+        "lock again for one of these versions",
+    )
 
 
 def _complete(fitting: Mapping[str, ForeignLock]) -> list[str]:
@@ -252,20 +258,18 @@ def _find_pinned(
     _check_urls(task, foreign)
     if not foreign.pinned:
         return []
-    own, section = task.request.environment, PipSection(task.path, task.request.recipe.root)
-    for option in foreign.index_options:
-        section.read(option, str(task.path))
+    own, options = task.request.environment, foreign.options
     environment = replace(
         own,
         path=task.path,
         pip=tuple(foreign.pinned),
-        index_url=section.index_url or own.index_url,
-        extra_index_urls=(*section.extra_index_urls, *own.extra_index_urls),
-        find_links=tuple(section.find_links),
+        index_url=options.index_url or own.index_url,
+        extra_index_urls=(*options.extra_index_urls, *own.extra_index_urls),
+        find_links=options.find_links,
         sources=(),
-        constraints=foreign.limits,
-        no_binary=tuple(section.no_binary),
-        only_binary=tuple(section.only_binary),
+        constraints=options.constraints,
+        no_binary=options.no_binary,
+        only_binary=options.only_binary,
     )
     request = replace(task.request, environment=environment, newest=task.cutoffs.pip)
     wheels = [package for package in foreign.packages if package.manager == "pip"]
