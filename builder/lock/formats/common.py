@@ -91,7 +91,7 @@ class PackageMaker:
     """Makes checked packages of one lock file."""
 
     def __init__(self, path: Path, recipe: Recipe) -> None:
-        self._path = path
+        self.path = path
         self._recipe = recipe
 
     def make(
@@ -149,11 +149,11 @@ class PackageMaker:
     def _place(self, url: str) -> str:
         """Return the path in the project of a wheel on this machine; of one elsewhere its name."""
         place = url_path(url) if url.startswith("file:") else url
-        path = Path(os.path.normpath(self._path.parent.absolute() / place))
+        path = Path(os.path.normpath(self.path.parent.absolute() / place))
         root = self._recipe.root.absolute()
         is_here = path.is_relative_to(root) and path.is_file()
         return path.relative_to(root).as_posix() if is_here else filename_of(url)
 
     def error(self, message: str, hint: str = RESTORE) -> LockError:
         """Return an error that names the file."""
-        return LockError(f"{self._path}: {message}", hint)
+        return LockError(f"{self.path}: {message}", hint)

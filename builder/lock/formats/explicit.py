@@ -31,7 +31,7 @@ def read(path: Path, target: LockTarget) -> ForeignLock:
     packages: dict[str, LockedPackage] = {}
     lines = [line.strip() for line in read_text(path).splitlines()]
     for number, line in enumerate(lines, 1):
-        if line and not line.startswith(("#", "@")):
+        if line[:1] not in ("", "#", "@"):
             package = _package(line, f"{path}:{number}", target.recipe)
             packages[package.name] = package
     subdirs = {package.subdir for package in packages.values()} - {"noarch"}
@@ -42,7 +42,7 @@ def read(path: Path, target: LockTarget) -> ForeignLock:
         )
     channels = dict.fromkeys(package.url.rsplit("/", 2)[0] for package in packages.values())
     wheels = [line.removeprefix(_PIP) if line.startswith(_PIP) else "" for line in lines]
-    python = packages["python"].python_version if "python" in packages else ""
+    python = getattr(packages.get("python"), "python_version", "")
     pip = read_pins(path, "\n".join(wheels), replace(target, python=python))
     return replace(pip, found=(*packages.values(), *pip.found), channels=tuple(channels))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from packaging.version import Version
 from builder.core.errors import LockError
 from builder.core.markers import marker_environment
 from builder.core.model import MAIN, LockedPackage
-from builder.lock.config.recipe import Recipe
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.wheels import glibc_minor
 
@@ -48,20 +47,27 @@ def read(path: Path, target: LockTarget) -> ForeignLock:
         LockError: as :func:`builder.lock.formats.read_foreign`.
     """
     lock = parse_pylock(path)
-    defaults, named = list(lock.default_groups or []), list(lock.dependency_groups or [])
-    extras = list(lock.extras or [])
-    other = {*named, *extras}
+    defaults = list(lock.default_groups or [])
+    other = {*(lock.dependency_groups or []), *(lock.extras or [])}
     groups = check_groups(path, target.recipe.groups or (MAIN,), sorted({MAIN, *other, *defaults}))
     chosen = [name for name in groups if name != MAIN] + (defaults if MAIN in groups else [])
-    reader = _PylockReader(path, target.recipe)
+    maker = PackageMaker(path, target.recipe)
     selected = _selected(path, lock, target, chosen)
-    names, here = {package.name for package, _ in selected}, str(path)
-    skipped = (p for p in lock.packages if p.marker and p.name not in names)
     return ForeignLock(
-        tuple(reader.read(*pair) for pair in selected),
-        skipped=tuple(Spec(f"{p.name} ; {p.marker}", p.name, here) for p in skipped),
+        tuple(_read(*pair, maker) for pair in selected),
+        skipped=tuple(_skipped(lock, selected, str(path))),
         omitted=tuple(sorted(other.difference(chosen))),
     )
+
+
+def _skipped(
+    lock: Pylock, selected: Sequence[tuple[Package, _Origin]], where: str
+) -> Iterator[Spec]:
+    """Yield the packages whose markers are false for the target."""
+    names = {package.name for package, _ in selected}
+    for package in lock.packages:
+        if package.marker and package.name not in names:
+            yield Spec(f"{package.name} ; {package.marker}", package.name, where)
 
 
 def _selected(
@@ -105,46 +111,41 @@ def parse_pylock(path: Path) -> Pylock:
         raise LockError(f"{path}: not a valid pylock.toml: {e}", RESTORE) from None
 
 
-class _PylockReader:
-    """Turns selected packages into builder's."""
+def _read(package: Package, origin: _Origin, maker: PackageMaker) -> LockedPackage | SourceSpec:
+    """Return a package of the file: a wheel, or a source that must be built."""
+    name, where = package.name, str(maker.path)
+    if isinstance(origin, PackageDirectory | PackageVcs):
+        return _tree(name, origin, where)
+    if origin.hashes and "sha256" not in origin.hashes:
+        hint = "builder verifies no other hash: lock with an index that has sha256 hashes"
+        raise maker.error(f"package {name}: its file has no sha256", hint)
+    url, sha256 = _url(origin), origin.hashes.get("sha256", "")
+    if isinstance(origin, PackageWheel):
+        return _wheel(package, url or origin.filename, sha256, maker)
+    if isinstance(origin, PackageSdist):
+        return SourceSpec("sdist", name, url, sha256=sha256, where=where)
+    if url.partition("#")[0].endswith(".whl"):
+        return _wheel(package, url, sha256, maker)
+    folder = origin.subdirectory or ""
+    return SourceSpec("archive", name, url, "", folder, sha256=sha256, where=where)
 
-    def __init__(self, path: Path, recipe: Recipe) -> None:
-        self._path = path
-        self._maker = PackageMaker(path, recipe)
 
-    def read(self, package: Package, origin: _Origin) -> LockedPackage | SourceSpec:
-        """Return a package of the file: a wheel, or a source that must be built."""
-        name, where, hashes = package.name, str(self._path), getattr(origin, "hashes", None)
-        if hashes and "sha256" not in hashes:
-            hint = "builder verifies no other hash: lock with an index that has sha256 hashes"
-            raise self._maker.error(f"package {name}: its file has no sha256", hint)
-        sha256 = (hashes or {}).get("sha256", "")
-        if isinstance(origin, PackageWheel):
-            return self._wheel(package, origin, origin.filename)
-        if isinstance(origin, PackageSdist):
-            return SourceSpec("sdist", name, _url(origin), sha256=sha256, where=where)
-        folder = origin.subdirectory or ""
-        if isinstance(origin, PackageDirectory):
-            source = SourceSpec("local", name, origin.path, subdirectory=folder, where=where)
-            return replace(source, editable=bool(origin.editable))
-        url = _url(origin)
-        if isinstance(origin, PackageArchive):
-            filename = url.partition("#")[0].rsplit("/", 1)[-1]
-            if filename.endswith(".whl"):
-                return self._wheel(package, origin, filename)
-            return SourceSpec("archive", name, url, "", folder, sha256=sha256, where=where)
-        if origin.type != "git":
-            hint = "lock a release of the package, or an archive of the revision"
-            raise LockError(f"{where}: package {name} is of {origin.type}, not git", hint)
-        return SourceSpec("git", name, url, origin.commit_id, folder, where=where)
+def _tree(name: str, origin: PackageDirectory | PackageVcs, where: str) -> SourceSpec:
+    """Return a folder of the project, or a repository."""
+    folder = origin.subdirectory or ""
+    if isinstance(origin, PackageDirectory):
+        source = SourceSpec("local", name, origin.path, subdirectory=folder, where=where)
+        return replace(source, editable=bool(origin.editable))
+    if origin.type != "git":
+        hint = "lock a release of the package, or an archive of the revision"
+        raise LockError(f"{where}: package {name} is of {origin.type}, not git", hint)
+    return SourceSpec("git", name, _url(origin), origin.commit_id, folder, where=where)
 
-    def _wheel(
-        self, package: Package, origin: PackageWheel | PackageArchive, filename: str
-    ) -> LockedPackage:
-        url = (_url(origin) or filename).partition("#")[0]
-        names = (item.get("name") for item in package.dependencies or ())
-        needs = {name: "" for name in names if isinstance(name, str)}
-        return self._maker.wheel(url, origin.hashes.get("sha256", ""), needs)
+
+def _wheel(package: Package, url: str, sha256: str, maker: PackageMaker) -> LockedPackage:
+    names = (item.get("name") for item in package.dependencies or ())
+    needs = {name: "" for name in names if isinstance(name, str)}
+    return maker.wheel(url.partition("#")[0], sha256, needs)
 
 
 def _url(origin: PackageWheel | PackageArchive | PackageSdist | PackageVcs) -> str:
