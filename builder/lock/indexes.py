@@ -131,29 +131,35 @@ def find_indexes(request: SolveRequest) -> Indexes:
         """Return the index of pip's configuration in place of PyPI."""
         return configuration.index_url or PYPI if mirror == PYPI else mirror
 
-    environment, settings = request.environment, request.settings
+    settings = request.settings
     main, *others = named_indexes(request)
-    extra = list(map(actual, others))
-    pins = [replace(p, url=actual(mirrored_url(settings, p.url))) for p in environment.pins]
-    unreachable = _unreachable_indexes(
-        request, [*filter(None, (main, *extra)), *(pin.url for pin in pins)]
+    extra = dict.fromkeys(map(actual, others))
+    pins = [replace(p, url=actual(mirrored_url(settings, p.url))) for p in request.environment.pins]
+    unreachable = _unreachable_indexes(request, [main, *extra, *(pin.url for pin in pins)])
+    named = Indexes(
+        "" if main in unreachable else main,
+        tuple(url for url in extra if url not in unreachable),
+        links,
+        unreachable=tuple(public_url(settings, url) for url in unreachable),
+        pins=tuple(pin for pin in pins if pin.url not in unreachable),
     )
-    replaced = tuple(public_url(request.settings, url) for url in unreachable)
-    if main in unreachable:
-        main = ""
-    extra = [url for url in dict.fromkeys(extra) if url not in unreachable]
-    found = tuple(pin for pin in pins if pin.url not in unreachable)
-    if configuration.no_index and not main:
+    return _with_configuration(named, request, configuration)
+
+
+def _with_configuration(
+    named: Indexes, request: SolveRequest, configuration: PipConfiguration
+) -> Indexes:
+    """Return the named indexes with those of pip's configuration."""
+    if configuration.no_index and not named.main:
         # Without an index or no-index uv would use PyPI.
-        first = extra[0] if extra else ""
-        return Indexes(first, tuple(extra), links, not extra, replaced, found)
-    main = main or configuration.index_url or mirrored_url(request.settings, PYPI)
+        return replace(named, main=next(iter(named.extra), ""), no_index=not named.extra)
+    main = named.main or configuration.index_url or mirrored_url(request.settings, PYPI)
     # pip treats all indexes alike, and so does uv with "unsafe-best-match". uv prefers an extra
     # index to the main one for the same wheel, so the main one is first among the extra ones too:
     # its URL goes into the lock. With uv's own "first-index" the main one is the last.
-    before = [] if environment.takes_first_index else [main]
-    indexes = tuple(dict.fromkeys([*before, *extra, *configuration.extra_index_urls]))
-    return Indexes(main, indexes, links, False, replaced, found)
+    before = [] if request.environment.takes_first_index else [main]
+    extra = dict.fromkeys([*before, *named.extra, *configuration.extra_index_urls])
+    return replace(named, main=main, extra=tuple(extra))
 
 
 def named_indexes(request: SolveRequest) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import unquote, urlsplit
 
 from builder.core.errors import SolveError
-from builder.core.model import Lock
+from builder.core.model import Lock, LockedPackage
 from builder.core.redact import redact, without_userinfo
 from builder.core.settings import Settings
 from builder.formats.net.mirrors import below, moved_back, public_url
@@ -95,14 +95,18 @@ def checked_urls(lock: Lock, settings: Settings, sources: Sequence[str]) -> Lock
         for url in filter(None, (package.url, getattr(package.source, "url", ""))):
             is_mirror = package.manager == "conda" and urlsplit(url).netloc in mirrors
             if unexpanded(url, named) != url or is_mirror or is_local:
-                host = urlsplit(url).hostname or "this machine"
-                raise SolveError(
-                    f"{package.name} {package.version}: no lock can have its URL (on {host}): it has the "
-                    "value of a variable, or is that of a mirror or a folder",
-                    "name that address, with its variables, as a channel or index, or in "
-                    "BUILDER_MIRRORS; if a value is no secret, write it in place of its variable",
-                )
+                raise _refused(package, url)
     return lock
+
+
+def _refused(package: LockedPackage, url: str) -> SolveError:
+    host = urlsplit(url).hostname or "this machine"
+    return SolveError(
+        f"{package.name} {package.version}: no lock can have its URL (on {host}): it has the "
+        "value of a variable, or is that of a mirror or a folder",
+        "name that address, with its variables, as a channel or index, or in "
+        "BUILDER_MIRRORS; if a value is no secret, write it in place of its variable",
+    )
 
 
 def _is_in_folder(url: str, channels: Sequence[str]) -> bool:
