@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -22,8 +22,17 @@ _NOT_KEYS = ("source", "root")
 _USE_KNOWN = "use one of the known keys, or remove the line"
 _Keys = tuple[Any, ...]
 _Model = type[Model]
+_M = TypeVar("_M", bound=Model)
 _NUMBERS = ("int_parsing", "int_type", "int_from_float", "float_parsing", "float_type")
 _PLAIN = re.compile(r"[A-Za-z0-9_./+][A-Za-z0-9_./+-]*")
+
+
+def validated(model: type[_M], data: Mapping[str, Any], yamls: Sequence[YamlFile]) -> _M:
+    """Return the model of merged files; raise ConfigError as :func:`config_error` explains it."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as e:
+        raise config_error(e, yamls, model) from None
 
 
 def config_error(error: ValidationError, yamls: Sequence[YamlFile], model: _Model) -> ConfigError:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from .explain import config_error
+from .explain import validated
 from .fields import Line, Model
 from .yamlfile import load_yaml
 
@@ -63,7 +63,4 @@ def load_policy(path: Path) -> Policy:
         ConfigError: the file is missing or wrong; the message names file, line and key.
     """
     yaml = load_yaml(path)
-    try:
-        return Policy.model_validate({**yaml.data, "source": path})
-    except ValidationError as e:
-        raise config_error(e, [yaml], Policy) from None
+    return validated(Policy, {**yaml.data, "source": path}, [yaml])

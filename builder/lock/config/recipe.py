@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from builder.core.errors import ConfigError
@@ -21,7 +21,7 @@ from builder.core.model import Compression, LayerOptions
 from builder.core.version import __version__
 from builder.formats.trees.inside import check_inside, own_path
 
-from .explain import config_error
+from .explain import validated
 from .fields import Date, Line, Model, TargetName, Variable, VirtualPackages, empty
 from .merge import load_chain, merge, near_hint
 from .site import Engine, Format, Gpu, Platform, SifOptions, Site
@@ -398,10 +398,8 @@ def recipe_from(name: str, yamls: list[YamlFile], source: Path, root: Path) -> R
     if site_keys:
         data = merge(data, {"site": site_keys})
     data.setdefault("name", name)
-    try:
-        recipe = Recipe.model_validate({**data, "source": source, "root": root})
-    except ValidationError as e:
-        raise config_error(e, [*yamls, *site_yamls], Recipe) from None
+    merged = {**data, "source": source, "root": root}
+    recipe = validated(Recipe, merged, [*yamls, *site_yamls])
     _check_files(recipe, yamls)
     return recipe
 

@@ -16,13 +16,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from builder.core.datafiles import table
 from builder.core.errors import ConfigError
 from builder.formats.trees.inside import own_path
 
-from .explain import config_error
+from .explain import validated
 from .merge import load_chain, merge, near_hint
 from .site import Site, SiteFile
 from .yamlfile import YamlFile
@@ -119,10 +117,7 @@ def read_site(name: str, files: Mapping[str, Path]) -> SiteFile:
         ConfigError: a file is invalid; the message names file, line and key.
     """
     data, yamls = load_site_from(name, files)
-    try:
-        return SiteFile.model_validate(data)
-    except ValidationError as e:
-        raise config_error(e, yamls, SiteFile) from None
+    return validated(SiteFile, data, yamls)
 
 
 def unknown_site(name: str, root: Path | None, where: str = "") -> ConfigError:
