@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from builder.core.text import CONTROL
 
@@ -21,11 +20,16 @@ _LOGIN = re.compile(r"://[^\s/@:$]*:[^\s/@$]+@")
 _RECORDED = "commands and variables of steps are recorded with the image"
 
 
-def refuse_secrets(env: Mapping[str, str], why: str) -> None:
-    """Raise ValueError, ending in ``why``, if a variable looks like a credential."""
-    for name, value in env.items():
-        if _SECRET.search(name) or _LOGIN.search(value):
-            raise ValueError(f"{name} looks like a credential, and {why}")
+def no_secrets(why: str) -> AfterValidator:
+    """Return the validator of variables; ``why`` ends its message on one like a credential."""
+
+    def check(env: dict[str, str]) -> dict[str, str]:
+        for name, value in env.items():
+            if _SECRET.search(name) or _LOGIN.search(value):
+                raise ValueError(f"{name} looks like a credential, and {why}")
+        return env
+
+    return AfterValidator(check)
 
 
 def _command(value: str) -> str:
@@ -44,6 +48,7 @@ def _as_list(value: Any) -> Any:
 
 
 Command = Annotated[str, AfterValidator(_command)]
+_NO_SECRETS = no_secrets(f"{_RECORDED}: download what needs it before, and copy it with files:")
 
 
 class Step(Model):
@@ -55,7 +60,7 @@ class Step(Model):
         Field(min_length=1),
     ]
     """A shell command, or a list of them. Each runs in a new shell, as root, in ``/``."""
-    env: dict[Variable, Line] = Field(default_factory=dict)
+    env: Annotated[dict[Variable, Line], _NO_SECRETS] = Field(default_factory=dict)
     """Environment variables of the commands, in addition to the image's. They are not in the
     image.
     """
@@ -65,9 +70,3 @@ class Step(Model):
     """The commands can use the host's network."""
     title: Line = ""
     """The layer's name in the image's history; empty: the first command."""
-
-    @field_validator("env")
-    @classmethod
-    def _env_has_no_secrets(cls, env: dict[str, str]) -> dict[str, str]:
-        refuse_secrets(env, f"{_RECORDED}: download what needs it before, and copy it with files:")
-        return env

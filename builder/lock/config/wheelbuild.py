@@ -6,10 +6,10 @@ from typing import Annotated
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidName, canonicalize_name
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field
 
 from .fields import Line, Model, Variable
-from .steps import refuse_secrets
+from .steps import no_secrets
 
 
 def _package_name(value: str) -> str:
@@ -32,12 +32,13 @@ def _requirement(value: str) -> str:
 PackageName = Annotated[Line, AfterValidator(_package_name)]
 #: A requirement of pip: ``ninja``, ``cython<3``.
 Requirements = Annotated[Line, AfterValidator(_requirement)]
+_NO_SECRETS = no_secrets("the settings of builds are recorded in the lock file")
 
 
 class WheelBuild(Model):
     """How the wheel of one source package is built."""
 
-    env: dict[Variable, Line] = Field(default_factory=dict)
+    env: Annotated[dict[Variable, Line], _NO_SECRETS] = Field(default_factory=dict)
     """Environment variables of the build."""
     needs: tuple[Requirements, ...] = ()
     """Build requirements in addition to those that the package declares."""
@@ -51,9 +52,3 @@ class WheelBuild(Model):
     """Settings for the package's build backend, as pip's ``--config-settings``."""
     base_packages: tuple[Line, ...] = ()
     """Debian packages (compilers, headers) for the build alone: the image does not get them."""
-
-    @field_validator("env")
-    @classmethod
-    def _env_has_no_secrets(cls, env: dict[str, str]) -> dict[str, str]:
-        refuse_secrets(env, "the settings of builds are recorded in the lock file")
-        return env
