@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,6 @@ from .spec import Environment, Spec
 #: Characters of a line with a comment. conda-lock's pattern of selectors needs quadratic time.
 MAX_LINE = 2000
 _SELECTOR = re.compile(r"(.+?)\s+(#.*)\[([^\[\]]+)\](?(2)[^\(\)]*)$")
-_SELECTORS = {
-    "linux-64": {"linux64", "unix", "linux"},
-    "linux-aarch64": {"aarch64", "unix", "linux"},
-}
-_OTHER_SELECTORS = {"ppc64le", "osx64", "osx", "arm64", "win", "win64"}
-_KNOWN_SELECTORS = _OTHER_SELECTORS.union(*_SELECTORS.values())
 
 
 def read_environment(path: Path, platform: str, root: Path | None = None) -> Environment:
@@ -100,14 +95,14 @@ def _selected(path: Path, text: str, platform: str) -> Iterator[str]:
         if match is None:
             yield line
             continue
-        selector = match[3].strip()
-        if selector not in _KNOWN_SELECTORS:
+        selector, selectors = match[3].strip(), table(__file__, "selectors.yaml")
+        known = sorted(set(chain(*selectors.values())))
+        if selector not in known:
             raise ConfigError(
                 f"{path}:{number}: unknown selector [{selector}]",
-                f"known selectors: {', '.join(sorted(_KNOWN_SELECTORS))}; "
-                "write other comments without brackets",
+                f"known selectors: {', '.join(known)}; write other comments without brackets",
             )
-        yield line if selector in _SELECTORS[platform] else ""
+        yield line if selector in selectors[platform] else ""
 
 
 class _EnvironmentReader:
