@@ -150,14 +150,19 @@ def stored_url(url: str, found: Sequence[SolverChannel], settings: Settings) -> 
 
 def _problem(channel: SolverChannel, request: SolveRequest) -> str:
     """Return the reason why rattler cannot read a channel now; empty if it can."""
-    from rattler import Channel
-
-    where: Any = ([Channel(channel.actual)], [request.recipe.platform, "noarch"])
+    where = places(request, [channel])
     try:
         asyncio.run(gateway(request.settings).query(*where, ["python"], recursive=False, **ONLY))
     except Exception as e:  # rattler's errors share no base class
         return unreadable(e, [channel])
     return ""
+
+
+def places(request: SolveRequest, found: Sequence[SolverChannel]) -> tuple[list[Any], Any]:
+    """Return channels, and the subdirs of the target, for rattler."""
+    from rattler import Channel
+
+    return [Channel(channel.actual) for channel in found], [request.recipe.platform, "noarch"]
 
 
 def gateway(settings: Settings) -> Any:

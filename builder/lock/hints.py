@@ -9,14 +9,13 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from builder.core.datafiles import table
 from builder.core.markers import ARCHITECTURES
 from builder.core.redact import redact
 
 from .basepython import python_hint
-from .channels import ONLY, SolverChannel, gateway
+from .channels import ONLY, SolverChannel, gateway, places
 from .config.recipe import Recipe
 from .indexes import Indexes
 from .inputs import virtual_packages
@@ -93,14 +92,10 @@ def _missing(reason: str) -> list[tuple[str, str]]:
 
 def _index(request: SolveRequest, channels: Sequence[SolverChannel]) -> tuple[set[str], list[str]]:
     """Return the packages of the channels, and their versions of Python; none if unreadable."""
-    from rattler import Channel
-
-    sources = [Channel(channel.actual) for channel in channels]
-    places: Any = (sources, [request.recipe.platform, "noarch"])
-    reader = gateway(request.settings)
+    reader, where = gateway(request.settings), places(request, channels)
     try:
-        names = asyncio.run(reader.names(*places, **ONLY))
-        groups = asyncio.run(reader.query(*places, ["python"], recursive=False, **ONLY))
+        names = asyncio.run(reader.names(*where, **ONLY))
+        groups = asyncio.run(reader.query(*where, ["python"], recursive=False, **ONLY))
     except Exception:  # rattler's errors share no base class; a hint must not raise another error
         return set(), []
     versions = {record.version for group in groups for record in group}
