@@ -124,9 +124,8 @@ def resolve_conflicts(
     conflicts = []
     for path, claims in sorted(contested.items()):
         winner = claims[-1]
-        for claim in claims:
-            if claim != winner:
-                leave_out.setdefault(packages[claim.number].key, set()).add(claim.path)
+        for claim in {*claims} - {winner}:
+            leave_out.setdefault(packages[claim.number].key, set()).add(claim.path)
         losers = sorted({claim.number for claim in claims} - {winner.number})
         if losers:  # none if one package contains both names of the file
             names = tuple(packages[number].name for number in losers)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable
 from typing import Any
 
 import tomli
@@ -64,12 +63,9 @@ def _depth_exceeds(data: Any, limit: int) -> bool:
     """Return whether lists and mappings are nested deeper than this; does not recurse."""
     level: list[Any] = [data]
     for _ in range(limit):
-        containers = (item for item in level if isinstance(item, dict | list))
-        level = [child for item in containers for child in _children(item)]
+        lists = [item for item in level if isinstance(item, list)]
+        lists += [[*item.values()] for item in level if isinstance(item, dict)]
+        level = [child for items in lists for child in items]
         if not level:
             return False
     return True
-
-
-def _children(item: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return item.values() if isinstance(item, dict) else item
