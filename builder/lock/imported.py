@@ -53,6 +53,8 @@ _CONTROL = re.compile(r"[\x00-\x1f]")
 _OF_PYTHON = re.compile(r"\bpython_(full_)?version\b")
 #: Minor versions of Python 3 that a lock may be for.
 _MINORS = range(8, 16)
+#: Stands for the newest release of a minor version.
+_ANY_PATCH = ".99"
 
 
 def import_lock(request: LockRequest) -> Lock:
@@ -148,26 +150,32 @@ def _fitting(
         added, found_in = _solve_python(task, versions)
         python = next(package.python_version for package in added if package.name == "python")
         foreign = task.read(python)
+        if foreign.skipped and not foreign.found:
+            raise _without_python(task, needed, [foreign], None)
         try:
             return foreign, added, found_in, _find_pinned(task, foreign, added)
         except NoWheels as e:
             if task.names_python:
                 raise
-            older = versions[: versions.index(python.rpartition(".")[0])]
-            versions = [v for v in older if f"`cp{v.replace('.', '')}`" in e.message]
+            older = list(versions)[: list(versions).index(python.rpartition(".")[0])]
+            tagged = [v for v in older if f"`cp{v.replace('.', '')}`" in e.message]
+            versions = {version: versions[version] for version in tagged}
             if not versions:
                 raise
 
 
 def _solve_python(
-    task: _Task, versions: Sequence[str]
+    task: _Task, versions: Mapping[str, str]
 ) -> tuple[list[LockedPackage], tuple[str, ...]]:
     """Return the conda packages of the environment file, and one of these versions of Python.
 
     Raises:
         SolveError: the channels have none of them.
     """
-    any_of = "|".join(f"{version}.*" for version in versions)
+    limits = {
+        v: "" if newest.endswith(_ANY_PATCH) else f",<={newest}" for v, newest in versions.items()
+    }
+    any_of = "|".join(f"{version}.*{limit}" for version, limit in limits.items())
     spec = Spec(f"python {any_of}", "python", str(task.path))
     environment = task.request.environment
     conda = [s for s in environment.conda if s.text != "pip" or not is_manifest(environment.path)]
@@ -179,8 +187,11 @@ def _solve_python(
     return solve_conda_packages(request)
 
 
-def _versions(task: _Task, needed: str) -> list[str]:
+def _versions(task: _Task, needed: str) -> dict[str, str]:
     """Return the versions of Python for which the lock has all its packages, oldest first.
+
+    Each is that of its newest release, in markers and in what the lock allows: ``>=3.11.2`` allows
+    a later release of 3.11.
 
     Raises:
         LockError: there is none.
@@ -189,18 +200,20 @@ def _versions(task: _Task, needed: str) -> list[str]:
         allowed = SpecifierSet(needed)
     except InvalidSpecifier:
         allowed = SpecifierSet()
-    # ">=3.11.2" allows a later release of 3.11
-    versions = [f"3.{minor}" for minor in _MINORS if f"3.{minor}.99" in allowed]
+    patches = [f".{patch}" for patch in range(99)] + [_ANY_PATCH]
+    releases = [f"3.{minor}{patch}" for minor in _MINORS for patch in patches]
+    newest = {release.rpartition(".")[0]: release for release in allowed.filter(releases)}
     found, problem = dict[str, ForeignLock](), None
-    for version in versions:
+    for version, release in newest.items():
         try:
-            found[version] = task.read(version)
+            found[version] = task.read(release)
         except LockError as e:
             problem = e
     fitting = {version: lock for version, lock in found.items() if lock.found or not lock.skipped}
     if not fitting:
         raise _without_python(task, needed, list(found.values()), problem)
-    return list(fitting) if needed or task.names_python else _complete(fitting)
+    chosen = fitting if needed or task.names_python else _complete(fitting)
+    return {version: newest[version] for version in chosen}
 
 
 def _without_python(

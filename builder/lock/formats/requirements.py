@@ -122,8 +122,9 @@ class _RequirementsReader:
                 "name it as the environment ('environment:' in the recipe), and builder lock pins "
                 "it; or pin it: uv pip compile --generate-hashes FILE -o requirements.txt",
             )
-        pin = Spec(f"{spec.name}{specifiers[0]}", spec.name, spec.where, hashes=hashes)
-        earlier = self._pins.setdefault(spec.name, pin)
+        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+        pin = Spec(f"{spec.name}{extras}{specifiers[0]}", spec.name, spec.where, hashes=hashes)
+        earlier = self._pins.setdefault(spec.name + extras, pin)
         if earlier.text != pin.text:
             raise LockError(
                 f"{spec.where}: {pin.text}, and {earlier.text} in {earlier.where}",

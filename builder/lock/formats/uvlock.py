@@ -135,7 +135,7 @@ class _UvFiles:
             return replace(pin, where=self._where)
         if isinstance(pin, LockedPackage) or " @ " in pin.text:
             return pin
-        version = pin.text.removeprefix(pin.name).lstrip("=")
+        version = pin.text.rpartition("=")[2]
         entry = self._entry(pin, version)
         wheel, sdist = best_wheel(_tables(entry.get("wheels")), self._tags), entry.get("sdist")
         if wheel is not None:

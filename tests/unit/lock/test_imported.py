@@ -394,6 +394,32 @@ def _task_values(folder: Path, settings: Settings, **values: Any) -> tuple[Any, 
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "asked"),
+    [
+        ("r.txt", "a==1 ; python_full_version >= '3.11.5' and python_version < '3.12'", "3.11.*"),
+        ("uv.lock", UV.replace(">=3.10", "==3.11.1"), "3.11.*,<=3.11.1"),
+        ("uv.lock", UV.replace(">=3.10", ">=3.11.2,<3.12.4"), "3.11.*|3.12.*,<=3.12.3"),
+    ],
+)
+def test_patch_releases(
+    folder: Path, settings: Settings, solved: list[SolveRequest], name: str, text: str, asked: str
+) -> None:
+    """A lock may be for some patch releases of a version of Python alone."""
+    (folder / name).write_text(text)
+    task = imported._Task(*_task_values(folder, settings, lock=name))
+    imported._solve_python(task, imported._versions(task, imported.foreign_python(task.path) or ""))
+    assert solved[0].environment.conda[-1].text == f"python {asked}"
+
+
+def test_older_patch_release(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
+    """The Python that was found is 3.11.2, for which no requirement is left."""
+    (folder / "r.txt").write_text("a==1 ; python_full_version >= '3.11.3' and python_version < '3.12'\n")
+    with pytest.raises(LockError, match="r.txt:1: a==1 .* all other markers are false"):
+        run(folder, settings, lock="r.txt")
+    assert solved
+
+
+@pytest.mark.parametrize(
     ("lines", "said"),
     [
         (["a==1 ; sys_platform == 'win32'"], ':1: a==1 ; sys_platform == "win32": this and all other'),

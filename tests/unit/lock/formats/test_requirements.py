@@ -31,7 +31,7 @@ def test_compiled(tmp_path: Path) -> None:
     lock = read(written(tmp_path, "requirements.txt", COMPILED))
     rich, torch = lock.pinned
     assert rich.hashes == (f"sha256:{A}", f"sha256:{B}")
-    assert rich.text == "rich==13.9.4" and rich.where.endswith("requirements.txt:9")
+    assert rich.text == "rich[jupyter]==13.9.4" and rich.where.endswith("requirements.txt:9")
     assert (torch.name, torch.text, torch.hashes) == ("torch", "torch===2.5.1+cpu", (f"sha256:{C}",))
     assert lock.index_options == [
         "--index-url https://index.example/simple",
