@@ -86,11 +86,9 @@ def _request(
     if options.update and previous is None:
         raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
     update = without_os_packages(options.update, previous) if previous else ()
-    pinned = previous.base if previous and not options.update_base else None
-    base = _base_before_packages(recipe, work, pinned)
-    if base is not None and not is_made_here(recipe.base) and not known_glibc(recipe):
-        known = previous if pinned else None
-        inputs = inputs.on_base(glibc_of(known) if known else base_glibc(base, recipe, work))
+    known = None if options.update_base else previous
+    base = _base_before_packages(recipe, work, known.base if known else None)
+    inputs = _on_base(inputs, work, base, known)
     locked = before.packages if before else ()
     builder = ImageWheelBuilder(inputs, work, base, options.exclude_newer, locked)
     options = replace(options, update=update)
@@ -119,6 +117,21 @@ def _base_before_packages(
     python = base_python(base, recipe, work)
     folder = work.store.folders.channels / "base"
     return replace(base, python=locked_base_python(python, recipe.platform, folder))
+
+
+def _on_base(
+    inputs: Inputs, work: Workspace, base: LockedBase | None, known: Lock | None
+) -> Inputs:
+    """Return the inputs with the glibc of the base, if it has to be read there.
+
+    ``known`` is the lock whose base stays, if it pins one.
+    """
+    recipe = inputs.recipe
+    if base is None or is_made_here(recipe.base) or known_glibc(recipe):
+        return inputs
+    if known is not None and known.base is not None:
+        return inputs.on_base(glibc_of(known))
+    return inputs.on_base(base_glibc(base, recipe, work))
 
 
 def _with_os_packages(
@@ -184,16 +197,15 @@ def _found_packages(request: LockRequest, path: Path) -> Iterator[Lock]:
         request: what to lock.
         path: the lock file.
     """
-    previous, recipe, options = request.previous, request.inputs.recipe, request.options
-    fits = previous is None or glibc_of(previous) == request.inputs.base_glibc
-    if previous and fits and not options.update and has_base_python(previous, request.base):
+    recipe, options = request.inputs.recipe, request.options
+    if (previous := _staying(request)) is not None:
         log.info("%s: the packages of %s stay", recipe.name, path)
         yield previous
         return
     if options.update:
         log.info("%s: updating %s", recipe.name, ", ".join(options.update))
     solve = choose_solver(recipe, options.solver)
-    if request.base is not None or previous is not None:
+    if request.base is not None or request.previous is not None:
         yield solve(request)
         return
     file = path.with_name(f"{path.name}.unfinished")
@@ -207,6 +219,15 @@ def _found_packages(request: LockRequest, path: Path) -> Iterator[Lock]:
         e.hint = f"{e.hint}; {kept}" if e.hint else kept
         raise
     file.unlink(missing_ok=True)
+
+
+def _staying(request: LockRequest) -> Lock | None:
+    """Return the earlier lock if its packages stay; None if they have to be found."""
+    previous = request.previous
+    if previous is None or request.options.update:
+        return None
+    fits = glibc_of(previous) == request.inputs.base_glibc
+    return previous if fits and has_base_python(previous, request.base) else None
 
 
 def _stored(request: LockRequest, file: Path, asked: str) -> Lock | None:

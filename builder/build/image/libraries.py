@@ -176,8 +176,13 @@ def _loaded(files: Libraries, owners: Mapping[str, str], absent: Set[str]) -> se
     alternatives = [path for path in files if re.fullmatch(_ALTERNATIVES, path)]
     if not any(absent.isdisjoint(files[path]) for path in alternatives):
         loaded.update(map(posixpath.basename, alternatives))
-    size = 0
-    while len(loaded) > size:
-        size = len(loaded)
-        loaded.update(*(files[path] for path in files if posixpath.basename(path) in loaded))
-    return loaded
+    return _with_needed(files, loaded)
+
+
+def _with_needed(files: Libraries, loaded: set[str]) -> set[str]:
+    """Return names of files with those of all that they need, itself or by way of others."""
+    found: set[str] = set()
+    while len(loaded) > len(found):
+        found = loaded
+        loaded = found.union(*(files[path] for path in files if posixpath.basename(path) in found))
+    return found

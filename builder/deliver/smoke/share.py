@@ -42,6 +42,10 @@ def _version(value: Any) -> str | None:
     return match[0] if match else None
 
 
+def _text(form: str, value: Any) -> str | None:
+    return value if isinstance(value, str) and re.fullmatch(form, value, re.ASCII) else None
+
+
 def _flag(value: Any) -> bool | None:
     return value if isinstance(value, bool) else None
 
@@ -93,9 +97,7 @@ def _listed(form: Any, value: Any) -> Any:
     if isinstance(form, list):
         found_items = [_listed(form[0], item) for item in mappings(value)[:MOST]]
         return [item for item in found_items if item is not None] or None
-    if form in _FORMS:
-        return _FORMS[form](value)
-    return value if isinstance(value, str) and re.fullmatch(form, value, re.ASCII) else None
+    return _FORMS[form](value) if form in _FORMS else _text(form, value)
 
 
 def contents(document: Mapping[str, Any]) -> list[str]:
