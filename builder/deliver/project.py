@@ -23,7 +23,7 @@ from builder.build.fetch.packages import fetch_for
 from builder.build.image.files import lock_in_image
 from builder.build.image.recipe_files import recipe_entries
 from builder.build.wheels.locked import build_missing_wheels
-from builder.build.wheels.own import changed_wheels, has_own_code, update_wheels
+from builder.build.wheels.own import changed_wheels, own_packages, update_wheels
 from builder.core.errors import BuilderError, ConfigError, LockError, UsageError
 from builder.core.model import Fetched, Image, Lock, LockedPackage, SifImage
 from builder.core.progress import QUIET, Reporter, working
@@ -242,7 +242,7 @@ class Project:
     def lock_of_own_code(self, recipe: Recipe) -> Lock | None:
         """Return the lock as it is, if it has packages of the project."""
         lock = earlier_lock(recipe.lock_path)
-        return lock if lock is not None and has_own_code(recipe, lock) else None
+        return lock if lock is not None and own_packages(recipe, lock) else None
 
     def build(self, recipe: Recipe, options: BuildOptions = BuildOptions()) -> BuildResult:
         """Build a target from its lock. :meth:`place` puts the result into ``dist/``."""

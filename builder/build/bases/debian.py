@@ -102,14 +102,13 @@ def _made_before(record: Record[dict[str, str]], store: Store) -> tuple[str, str
 
 
 def _check_pinned(reference: str, pinned: str | None, digest: str) -> None:
-    if pinned in (None, digest):
-        return
-    raise ImageError(
-        f"the lock pins {reference} as {pinned}, but the packages of this machine's Debian mirror "
-        f"have changed and result in {digest} now",
-        "pin the new one: builder lock --update-base; "
-        "or use the pinned base from an image that contains it (oci: or docker://)",
-    )
+    if pinned not in (None, digest):
+        raise ImageError(
+            f"the lock pins {reference} as {pinned}, but the packages of this machine's Debian mirror "
+            f"have changed and result in {digest} now",
+            "pin the new one: builder lock --update-base; "
+            "or use the pinned base from an image that contains it (oci: or docker://)",
+        )
 
 
 def check_suite(reference: str) -> str:

@@ -201,13 +201,12 @@ def _open_local(
 
 
 def _check_pinned(base: BaseImage, locked: LockedBase, actual: str) -> None:
-    if base.digest == locked.digest:
-        return
     place = "it" if actual == locked.reference else actual
-    raise ImageError(
-        f"the lock pins the base {locked.reference} as {locked.digest}, but {place} holds {base.digest}",
-        "restore the locked image, or pin this one: builder lock --update-base",
-    )
+    if base.digest != locked.digest:
+        raise ImageError(
+            f"the lock pins the base {locked.reference} as {locked.digest}, but {place} holds {base.digest}",
+            "restore the locked image, or pin this one: builder lock --update-base",
+        )
 
 
 def _check_platform(base: BaseImage, architecture: str) -> None:

@@ -18,6 +18,7 @@ import logging
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -289,12 +290,10 @@ class CompileJob:
         return LayerError(what, HINT)
 
     def _tag(self) -> str:
-        try:
+        with suppress(ValueError, TypeError, KeyError):
             tag = json.loads(read_foreign(self.folder / "python.json", 4096))["tag"]
             if _TAG.fullmatch(tag):
                 return str(tag)
-        except (ValueError, TypeError, KeyError):
-            pass
         raise LayerError("the image's Python names no tag for its compiled modules", HINT)
 
 

@@ -122,14 +122,13 @@ def with_cotainr_prefix(request: BuildRequest) -> BuildRequest:
 
 
 def _require_licence(request: BuildRequest) -> None:
-    if request.options.accept_licenses or os.environ.get(ACCEPT) == "1":
-        return
-    raise UsageError(
-        f"cotainr installs Miniforge in the image of target {request.recipe.name}, "
-        "and its licence was not accepted",
-        "read it (https://github.com/conda-forge/miniforge/blob/main/LICENSE), and accept it with "
-        f"--accept-licenses, or {ACCEPT}=1 for smoke and publish",
-    )
+    if not request.options.accept_licenses and os.environ.get(ACCEPT) != "1":
+        raise UsageError(
+            f"cotainr installs Miniforge in the image of target {request.recipe.name}, "
+            "and its licence was not accepted",
+            "read it (https://github.com/conda-forge/miniforge/blob/main/LICENSE), and accept it with "
+            f"--accept-licenses, or {ACCEPT}=1 for smoke and publish",
+        )
 
 
 # the input of cotainr -----------------------------------------------------------------------------

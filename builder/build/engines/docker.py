@@ -177,8 +177,7 @@ def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> Ba
         with space_errors(settings.tmpdir):
             archive.parent.mkdir(parents=True, exist_ok=True)
             with archive.open("wb") as out:
-                for data in image.save(chunk_size=CHUNK, named=tag):
-                    out.write(data)
+                out.writelines(image.save(chunk_size=CHUNK, named=tag))
         locked = resolve_base(f"docker-archive:{archive}", architecture, request.work)
         exported = open_base(locked, architecture, request.work)
     finally:

@@ -118,9 +118,7 @@ def convert_image(
             "convert the OCI image that the SIF was built from, or build the target with format: oci",
         )
     if kind == "squashfs":
-        used = compression or "gzip"
-        digest, size = write_plain(image, Path(rest), work, compression=used)
+        digest, size = write_plain(image, Path(rest), work, compression=compression or "gzip")
         return Converted(image.digest, digest, size)
-    used = compression or "zstd"
-    sif = write_sif(image, Path(rest), work, compression=used)
+    sif = write_sif(image, Path(rest), work, compression=compression or "zstd")
     return Converted(image.digest, sif.digest, sif.size)

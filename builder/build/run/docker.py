@@ -293,8 +293,7 @@ def _save(storage: DockerStorage, container: Any, archive: Path) -> None:
     committed = container.commit(REPOSITORY, tag)
     try:
         with archive.open("wb") as out:
-            for data in committed.save(named=f"{REPOSITORY}:{tag}"):
-                out.write(data)
+            out.writelines(committed.save(named=f"{REPOSITORY}:{tag}"))
     finally:
         storage.remove_image(f"{REPOSITORY}:{tag}")
 

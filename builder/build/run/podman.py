@@ -171,9 +171,8 @@ class PodmanStorage(Storage):
         remove([self.program, "rmi", name], self._work.reporter, self._environ)
 
     def remove_container(self, name: str) -> None:
-        remove(
-            [self.program, "rm", "--force", "--time", "1", "--ignore", name], self._work.reporter
-        )
+        command = [self.program, "rm", "--force", "--time", "1", "--ignore", name]
+        remove(command, self._work.reporter)
 
     def own_containers(self) -> list[str]:
         return self._execute("ps", "--all", "--format", "{{.Names}}").stdout.split()

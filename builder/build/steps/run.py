@@ -145,9 +145,8 @@ def cached_step(
     def run() -> Layer:
         log.info("step %s runs: the cache has no layer of these inputs", step.name)
         if step.network and work.settings.offline:
-            where = step.where or "a step"
             raise FetchError(
-                f"{where}: {step.name!r} needs the network, and builder is offline",
+                f"{step.where or 'a step'}: {step.name!r} needs the network, and builder is offline",
                 "build once with a network; the cache then has the step's layer",
             )
         return run_step(image, step, work, compression=compression)

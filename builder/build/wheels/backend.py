@@ -119,9 +119,8 @@ def read_scm(tree: Path) -> Scm | None:
     Raises nothing: :func:`read_backend` reports damaged files.
     """
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
-        pyproject, setup = (
-            _text(tree / file) if (tree / file).is_file() else "" for file in PROJECT_FILES
-        )
+        files = (tree / name for name in PROJECT_FILES)
+        pyproject, setup = (_text(file) if file.is_file() else "" for file in files)
         return _scm(loads(pyproject)) if _SCM.search(pyproject + setup) else None
     return None
 

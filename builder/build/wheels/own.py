@@ -28,12 +28,8 @@ from builder.lock.othertools import relock_command
 from .locked import place_wheels, remove_unnamed
 
 
-def has_own_code(recipe: Recipe, lock: Lock) -> bool:
-    """Return whether a lock has wheels that were built from folders of the project."""
-    return bool(_own(recipe, lock))
-
-
-def _own(recipe: Recipe, lock: Lock) -> list[tuple[LockedPackage, LockedSource]]:
+def own_packages(recipe: Recipe, lock: Lock) -> list[tuple[LockedPackage, LockedSource]]:
+    """Return the packages whose wheels were built from folders of the project, with these."""
     built = ((p, p.source) for p in lock.for_platform(recipe.platform))
     return [(package, source) for package, source in built if source and source.kind == "local"]
 
@@ -48,7 +44,7 @@ def changed_folders(recipe: Recipe, lock: Lock, work: Workspace) -> list[LockedP
         ConfigError: a folder has too many files, or one that cannot be read.
     """
     found = []
-    for package, source in _own(recipe, lock):
+    for package, source in own_packages(recipe, lock):
         from builder.formats.trees.project import project_tree  # pathspec is slow to import
 
         folder = recipe.root / source.url

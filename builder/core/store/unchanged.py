@@ -187,11 +187,8 @@ class Recording:
         if event in _ELSEWHERE and not self.may_ask:
             self.give_up(f"{event} {args[0]}")
         path = _path_of(event, args)
-        if (
-            path is None
-            or self._is_import(event, path)
-            or (event in _LISTS and path in self._swept)
-        ):
+        is_swept = event in _LISTS and path in self._swept
+        if path is None or is_swept or self._is_import(event, path):
             return
         self.note("content", path)
         if event == "os.rename" and not self._is_left_out(path):
