@@ -36,31 +36,23 @@ _SHOWN_CONFLICTS = 5
 _SHOWN_DIFFERENCES = 20
 
 
-@dataclass(frozen=True)
-class Destination:
-    """One value of ``--to``."""
-
-    kind: str
-    """``oci`` or ``docker-archive``."""
-    path: Path
-
-
-def _destination(value: str) -> Destination:
-    """Read a value of ``--to``. Raise BadParameter if it is not valid."""
+def _destination(value: str) -> tuple[str, Path]:
+    """Return kind and path of a value of ``--to``. Raise BadParameter if it is not valid."""
     kind, _, path = value.partition(":")
     if kind not in ("oci", "docker-archive") or not path:
         raise click.BadParameter(f"{value!r} is not oci:DIR or docker-archive:FILE")
-    found = Destination(kind, Path(path))
-    if found.path.is_file() if kind == "oci" else found.path.is_dir():
+    found = Path(path)
+    if found.is_file() if kind == "oci" else found.is_dir():
         raise click.BadParameter(f"{path} is a {'file' if kind == 'oci' else 'folder'}")
-    return found
+    return kind, found
 
 
 @dataclass(frozen=True)
 class Command(BuildOptions):
     """The options of ``builder build``, see their help texts."""
 
-    to: tuple[Destination, ...] = ()
+    to: tuple[tuple[str, Path], ...] = ()
+    """Kind (``oci`` or ``docker-archive``) and path of each."""
     load: str | None = None
     job: SlurmOptions | None = None
     source: str | None = None
@@ -70,12 +62,12 @@ class Command(BuildOptions):
     @property
     def layout(self) -> Path | None:
         """The OCI layout of ``--to oci:DIR``, written instead of dist/."""
-        return next((one.path for one in self.to if one.kind == "oci"), None)
+        return next((path for kind, path in self.to if kind == "oci"), None)
 
     @property
-    def archives(self) -> list[Destination]:
+    def archives(self) -> list[Path]:
         """The archives to write, in addition to the layout."""
-        return [one for one in self.to if one.kind != "oci"]
+        return [path for kind, path in self.to if kind != "oci"]
 
     def check(self, recipes: list[Recipe]) -> None:
         """Raise UsageError if the options contradict each other, or do not apply to the targets."""
@@ -340,8 +332,8 @@ def _write_other_forms(
     from builder.formats.oci.reference import local_name
 
     for archive in options.archives:
-        with working(context.output, f"writing {archive.path}"):
-            write_docker_archive(image, archive.path, local_name(name))
+        with working(context.output, f"writing {archive}"):
+            write_docker_archive(image, archive, local_name(name))
     if options.load is None:
         return {}
     project, output = context.project, context.output

@@ -18,7 +18,7 @@ from builder.core.text import human_bytes
 from .cache import prune_all
 from .context import Context
 from .leave import leave
-from .options import decorated, flag
+from .options import decorated, flag, tag_option
 from .output import Output, agreed
 from .publish import publish_one
 from .signing import sign_option, signing_key
@@ -35,9 +35,7 @@ PRUNE_DAYS = 30
 _OPTIONS = decorated(
     flag("-y", "--yes", help="Answer yes to every question (for CI)."),
     flag("--dry-run", help="Build, and print what would be published."),
-    click.option(
-        "--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipes' dated tags."
-    ),
+    tag_option,
     click.option(
         "--to", help="HOST/ or HOST/PROJECT/ before the recipes' repositories, or oci:DIR."
     ),

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.core.errors import UsageError, refuse
+from builder.core.errors import refuse
 
 from .context import Context, Words, WordsCommand, pass_context, words_argument
-from .options import COUNT, FILE, choice, container_options, flag, text_option
+from .options import COUNT, FILE, choice, container_options, flag, require_folder, text_option
 from .slurmoptions import ACCOUNT_VARIABLES, raw_slurm_option
 
 if TYPE_CHECKING:
@@ -127,10 +127,12 @@ def _write(
     context: Context, recipe: Recipe, script: str, file: Path | None, *, submit: bool
 ) -> None:
     """Write the script into a file, submit it, or print it."""
+    from builder.core.store.files import write_output
     from builder.deliver.site.scheduler import submit as submit_script
 
     if file is not None:
-        _save(script, file)
+        require_folder("--output", file)
+        write_output(file, script.encode(), mode=0o755)
     if submit:
         click.echo(submit_script(script))
     elif file is None:
@@ -138,12 +140,3 @@ def _write(
     if file is not None:
         starts = "submit it with: sbatch" if recipe.site.slurm else "run it with: bash"
         context.output.note(f"wrote {file}{'' if submit else f'; {starts} {file}'}")
-
-
-def _save(script: str, file: Path) -> None:
-    from builder.core.store.files import write_output
-
-    if not file.parent.is_dir():
-        hint = "create it, or choose another folder"
-        raise UsageError(f"--output {file}: the folder {file.parent} does not exist", hint)
-    write_output(file, script.encode(), mode=0o755)

@@ -52,10 +52,8 @@ def lock_changes(sections: Sequence[tuple[str, LockChanges]]) -> str:
 def _section(name: str, changes: LockChanges, *, with_table: bool) -> str:
     packages = package_table(changes)
     if packages.rows and not with_table:
-        packages.rows, packages.caption = (
-            [],
-            "The table is too long for this text: see the lock file.",
-        )
+        packages.rows = []
+        packages.caption = "The table is too long for this text: see the lock file."
     return "\n".join(["", f"## {code(name)}", "", *section(packages)])
 
 

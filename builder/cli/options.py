@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from builder.core.errors import UsageError
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 #: The type of a file's name.
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -47,11 +49,22 @@ def choice(*names: str, of: Iterable[str], help: str, default: str | None = None
     return click.option(*names, type=values, default=default, show_default=has_default, help=help)
 
 
+def require_folder(option: str, path: Path) -> None:
+    """Raise UsageError if the folder of a file that an option names does not exist."""
+    if not path.parent.is_dir():
+        message = f"{option} {path}: the folder {path.parent} does not exist"
+        raise UsageError(message, "create it, or name another file")
+
+
 def _annotation(name: str) -> Decorator:
     variable, key = f"BUILDER_{name.upper()}", f"org.opencontainers.image.{name}"
     return click.option(f"--{name}", envvar=variable, help=f"Annotation {key}.")
 
 
+#: Adds ``--tag``, of commands that move tags.
+tag_option = click.option(
+    "--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags."
+)
 #: Adds ``--reuse``, see :mod:`builder.deliver.publishing.reuse`.
 reuse_option = click.option(
     "--reuse",

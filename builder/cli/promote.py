@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .context import Context, target_argument, with_context
-from .options import decorated, flag, repeated
+from .options import decorated, flag, repeated, tag_option
 from .output import agreed
 from .signing import sign_option, signing_key
 
@@ -45,9 +45,7 @@ _OPTIONS = decorated(
     show_default=True,
     help="Tag or digest of the image that passed its test.",
 )
-@click.option(
-    "--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags."
-)
+@tag_option
 @repeated("--only", metavar="TAG", help="Move only this tag of the recipe, such as latest.")
 @flag("--force", help="Allow a dated tag to move, and latest to go back.")
 @_OPTIONS

@@ -16,7 +16,7 @@ from builder.core.text import human_bytes
 
 from .build import print_build_notes
 from .context import Context, complete_target, with_context
-from .options import choice, flag, origin_annotations, origin_options, repeated
+from .options import choice, flag, origin_annotations, origin_options, repeated, tag_option
 from .signing import sign_option, signing_key
 from .slurmoptions import job_options, take_job_options
 from .unchanged import repeatable
@@ -37,9 +37,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
     "--to",
     help="HOST/REPOSITORY; HOST/ or HOST/PROJECT/ before the recipe's repository; or oci:DIR.",
 )
-@click.option(
-    "--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags."
-)
+@tag_option
 @repeated(
     "--only",
     metavar="TAG",

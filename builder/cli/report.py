@@ -12,7 +12,7 @@ import click
 from builder.core.errors import ConfigError, UsageError
 
 from .context import Context, complete_target, with_context
-from .options import FILE
+from .options import FILE, require_folder
 
 if TYPE_CHECKING:
     from builder.deliver.project import Project
@@ -52,19 +52,13 @@ def report(
         for problem in problems:
             context.output.warn(problem)
     path = output or folder / "index.html"
-    _require_folder("--output", path)
+    require_folder("--output", path)
     made = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     views = [view(name, *read) for name, read in found.items() if read[0]]
     untested = {name: problems for name, (stored, problems) in found.items() if not stored}
     write_output(path, render(views, untested, made=made).encode())
     targets = {target.name: target.verdict for target in views}
     context.output.result({"file": path.absolute(), "targets": targets}, f"the page: {path}")
-
-
-def _require_folder(option: str, path: Path) -> None:
-    if not path.parent.is_dir():
-        message = f"{option} {path}: the folder {path.parent} does not exist"
-        raise UsageError(message, "create it, or name another file")
 
 
 def _share(context: Context, names: Sequence[str], path: Path) -> None:
@@ -78,7 +72,7 @@ def _share(context: Context, names: Sequence[str], path: Path) -> None:
     from builder.deliver.smoke.reports import find_reports
     from builder.deliver.smoke.share import contents, share, to_bytes
 
-    _require_folder("--share", path)
+    require_folder("--share", path)
     if len(names) == 1 and ("/" in names[0] or names[0].endswith(".json")):
         stored = find_reports(names[0], Path(names[0]))
     else:
