@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from builder.core.datafiles import table
 from builder.core.errors import BuilderError, ConfigError, UsageError
 from builder.core.progress import working
 from builder.core.text import Table, human_bytes, parse_bytes
@@ -83,16 +84,16 @@ def cache_prune(
     from builder.core.store.prune import cache_size
 
     _refuse_several({"--max-size": max_size, "--packages": packages, "--all": everything})
-    limit, cache = _limit(max_size), context.settings.cache
+    limit, cache, warnings = _limit(max_size), context.settings.cache, table(__file__, "cache.yaml")
     freed, stuck = prune_all(context, None if everything else days, limit, packages=packages)
     left, paths = cache_size(cache), list(map(str, stuck))
     text = f"freed {human_bytes(freed)}; {human_bytes(left)} left in {cache}"
     if limit is not None and left > limit:
-        context.output.warn(_TOO_LARGE.format(size=human_bytes(left)))
+        context.output.warn(warnings["too_large"].format(size=human_bytes(left)))
     if left and not everything and not packages and limit is None:
         text += "; to remove all of it: builder cache prune --all"
     if paths:
-        context.output.warn(_STUCK.format(paths=" ".join(map(shlex.quote, paths))))
+        context.output.warn(warnings["stuck"].format(paths=" ".join(map(shlex.quote, paths))))
     context.output.result({"freed": freed, "left": left, "not_removed": paths}, text)
     if paths:
         context_exit(BuilderError.exit_code)
@@ -116,16 +117,6 @@ def prune_all(
         cache, tmpdir = settings.cache, settings.tmpdir
         freed += prune(cache, tmpdir, days, limit, stuck.add, packages=packages)
     return freed, [path for path in sorted(stuck) if stuck.isdisjoint(path.parents)]
-
-
-_STUCK = (
-    "these have files of another user, or a file system is mounted there: {paths}; to remove them, as root: "
-    "rm -rf --one-file-system {paths}"
-)
-_TOO_LARGE = (
-    "the cache has {size}: the rest is in use, linked by dist/ or another OCI layout, "
-    "or too small to count"
-)
 
 
 def _refuse_several(options: Mapping[str, object]) -> None:

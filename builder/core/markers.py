@@ -12,6 +12,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
+from .datafiles import table
+
 #: conda's platforms, and the names of their processors in markers and in the tags of wheels.
 ARCHITECTURES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 #: The versions of Python for which a marker may be true: the minor ones, and patch releases.
@@ -27,17 +29,11 @@ def marker_environment(platform: str, python: str) -> dict[str, str]:
     minor = ".".join(numbers[:2])
     full = python.rstrip("t") if len(numbers) > 2 else f"{minor}.0"
     return {
-        "implementation_name": "cpython",
+        **table(__file__, "markers.yaml"),
         "implementation_version": full,
-        "os_name": "posix",
         "platform_machine": ARCHITECTURES[platform],
-        "platform_python_implementation": "CPython",
-        "platform_release": "",
-        "platform_system": "Linux",
-        "platform_version": "",
         "python_full_version": full,
         "python_version": minor,
-        "sys_platform": "linux",
     }
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.core.datafiles import script, table
+from builder.core.datafiles import read_beside, script, table
 from builder.core.errors import ImageError
 from builder.core.model import Layer
 from builder.core.progress import working
@@ -41,14 +41,7 @@ _NEEDED_SPACE = 1 << 30
 _OTHER_BASES = "or use a base from docker:// or oci:"
 _PASSED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "http_proxy", "https_proxy", "no_proxy")
 #: What dpkg does not unpack, and the exceptions.
-DPKG_OPTIONS = (
-    "force-unsafe-io",
-    "path-exclude=/usr/share/man/*",
-    "path-exclude=/usr/share/locale/*",
-    "path-include=/usr/share/locale/locale.alias",
-    "path-exclude=/usr/share/doc/*",
-    "path-include=/usr/share/doc/*/copyright",
-)
+DPKG_OPTIONS = tuple(read_beside(__file__, "dpkg_options.txt").splitlines())
 
 
 @dataclass(frozen=True, slots=True)

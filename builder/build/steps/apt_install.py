@@ -19,7 +19,7 @@ from builder.build.bases.image import BaseImage
 from builder.build.bases.mmdebstrap import DPKG_OPTIONS
 from builder.build.fetch.packages import fetch_packages
 from builder.build.run.base import Mount
-from builder.core.datafiles import script
+from builder.core.datafiles import read_beside, script
 from builder.core.errors import FetchError
 from builder.core.model import Fetched, Layer, OsPackage
 from builder.core.store.leftovers import temporary_folder
@@ -39,10 +39,7 @@ TITLE = "OS packages"
 FORMAT = 2
 #: Made by packages when they are installed: secrets that all containers of the image would share,
 #: and caches with times in them.
-_LEFT_OUT = re.compile(
-    r"etc/machine-id|etc/ssh/ssh_host_.+|etc/ssl/(private|certs)/ssl-cert-snakeoil\.(key|pem)"
-    r"|var/cache/(fontconfig|man)/.+|var/lib/apt/(extended_states|periodic/.+)|usr/sbin/policy-rc\.d"
-)
+_LEFT_OUT = re.compile("|".join(read_beside(__file__, "apt_left_out.txt").splitlines()))
 _OPTIONS = (
     *("APT::Sandbox::User=root", "APT::Install-Recommends=false", "Dpkg::Use-Pty=0"),
     *("Dir::Etc::SourceList=/dev/null", "Dir::Etc::SourceParts=/dev/null"),

@@ -36,14 +36,6 @@ MAX_REQUIREMENTS = 1 << 20
 _UV = "/run/builder-uv"
 _FOLDERS = ("out", "home", "tmp", "wheels", "cache")
 
-#: Programs that are in Debian packages of the same name, where a log says that they are missing.
-_PROGRAMS = re.compile(
-    r"(?:command '|directory: '|ould not find |(?<![\w./'-]))"
-    r"(make|cmake|git|pkg-config|swig|cargo|gfortran|bison|flex|patch)"
-    r"(?:' failed: No such file|'$|: (?:command )?not found| executable| for clone)",
-    re.MULTILINE,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class WheelJob:
@@ -166,10 +158,8 @@ def _requirements(work: Path, job: WheelJob) -> list[str]:
             check_requirement(text)
         return found
     except (ValueError, TypeError, RecursionError):
-        problem = (
-            "its build backend asks for requirements that are no list of texts as pip reads them"
-        )
-        raise WheelError(f"{job.name}: {problem}") from None
+        problem = "asks for requirements that are no list of texts as pip reads them"
+        raise WheelError(f"{job.name}: its build backend {problem}") from None
 
 
 def _out(work: Path, job: WheelJob) -> Path:
@@ -198,7 +188,8 @@ def _hint(text: str, job: WheelJob) -> str:
     known_logs = table(__file__, "hints.yaml")
     lacking = known_logs["lacking"].items()
     found = " ".join(packages for packages, patterns in lacking if search(patterns, text))
-    names = dict.fromkeys([*known, *found.split(), *_PROGRAMS.findall(text)])
+    programs = re.findall(known_logs["programs"].replace("\n", ""), text, re.MULTILINE)
+    names = dict.fromkeys([*known, *found.split(), *programs])
     if len(names) > len(known):
         hint = f"the build lacks OS packages: `base_packages: [{', '.join(names)}]`"
     else:

@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
+from builder.core.datafiles import read_beside
 from builder.core.errors import ConfigError
 from builder.core.store.reading import Reader
 from builder.formats.oci.digest import sha256
@@ -36,11 +37,7 @@ from builder.formats.oci.digest import sha256
 _SCHEME = ec.ECDSA(hashes.SHA256())
 #: In bytes: a key in PEM format has less than 1 KiB.
 _MAX_KEY = 64 << 10
-_MAKE = (
-    "make a key pair: cosign generate-key-pair; or openssl genpkey -algorithm EC "
-    "-pkeyopt ec_paramgen_curve:P-256 -aes256 -out builder.key (umask 077), "
-    "then openssl pkey -in builder.key -pubout -out builder.pub"
-)
+_MAKE = read_beside(__file__, "make_keys.txt").rstrip()
 _GET = "ask whoever signs for their public key; keys of a policy are relative to its folder"
 #: A private key of ``cosign generate-key-pair`` or ``skopeo generate-sigstore-key``.
 _COSIGN = re.compile(rb"-----BEGIN ENCRYPTED (?:SIGSTORE|COSIGN) PRIVATE KEY-----([^-]*)-----END ")

@@ -6,13 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from builder.core.datafiles import read_beside
 from builder.core.model import Lock
 
 #: Packages that determine the speed of measurements. They are listed first.
-_LIKELY = re.compile(
-    r"(py)?torch.*|triton.*|nvidia-.*|cuda.*|libcu.*|cudnn|nccl|rccl|miopen.*|roc.*|hip.*|mkl.*|libopenblas|"
-    r"openblas|.*blas.*|.*lapack.*|onednn|.*openmp|libgomp|_openmp_mutex|numpy|python|tbb"
-)
+_LIKELY = re.compile("|".join(read_beside(__file__, "likely_causes.txt").splitlines()))
 
 
 @dataclass(frozen=True, slots=True)

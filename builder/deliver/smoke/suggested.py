@@ -9,15 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from builder.core.datafiles import table
 from builder.core.model import LockedPackage
 from builder.lock.config.smoketest import SmokeTest
 
 #: Packages that install a framework, in the order in which a lock is searched.
-_PACKAGES = {
-    "torch": re.compile("torch|pytorch(-cpu|-gpu)?"),
-    "tensorflow": re.compile("tensorflow(-base|-cpu|-gpu|-rocm)?|intel-tensorflow|tf-nightly"),
-    "jax": re.compile("jax"),
-}
+_PACKAGES: dict[str, str] = table(__file__, "frameworks.yaml")
 #: Packages that say nothing about an image: all have them.
 _TRIVIAL = {"python", "pip", "setuptools", "wheel"}
 
@@ -92,7 +89,7 @@ def plan_smoke(
         return SmokePlan(test.framework or "", test.imports, (), test.command, timeout, none)
     installed = {package.name for package in packages}
     for framework, names in _PACKAGES.items():
-        if any(map(names.fullmatch, installed)):
+        if any(map(re.compile(names).fullmatch, installed)):
             return SmokePlan(framework)
     needed = set(itertools.chain(*(package.dependencies for package in packages)))
     wanted = set(requested) or installed - needed
