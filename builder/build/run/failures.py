@@ -14,6 +14,7 @@ from pathlib import Path
 
 from builder.core.datafiles import search, table
 from builder.core.settings import user_name
+from builder.core.store.reading import text_of
 from builder.core.store.subordinate import ranges_hint
 
 _SYSCTL = Path("/proc/sys")
@@ -62,10 +63,7 @@ def namespace_hint() -> str:
 
 
 def _sysctl(name: str) -> str:
-    try:
-        return (_SYSCTL / name).read_text().strip()
-    except OSError:
-        return ""
+    return text_of(_SYSCTL / name).strip()
 
 
 def _containers_conf() -> str:

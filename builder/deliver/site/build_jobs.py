@@ -19,6 +19,7 @@ from typing import Any
 from builder.core.errors import BuilderError, RunnerError, UsageError
 from builder.core.progress import QUIET, Reporter, working
 from builder.core.store.leftovers import temporary_folder
+from builder.core.store.reading import text_of
 from builder.formats.oci.layout import restore_tag
 from builder.lock.config.recipe import Recipe
 
@@ -154,9 +155,7 @@ def _outcome(target: str, work: Path, number: str, state: str) -> BuildOutcome:
         error, hint = str(answer["error"]), str(answer.get("hint", ""))
         code = int(answer.get("code", RunnerError.exit_code))
         return BuildOutcome(target, "failed", {}, error, hint, code, kept)
-    text = ""
-    with contextlib.suppress(OSError):
-        text = kept.read_text("utf-8", "replace").strip()
+    text = text_of(kept).strip()
     last = text.splitlines()[-1] if text else "no output"
     ended = "failed" if state in _BY_ITSELF else state.lower().replace("_", " ")
     error = f"job {number} ended as {state} and left no result: {last}"

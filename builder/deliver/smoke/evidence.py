@@ -14,6 +14,7 @@ from pathlib import Path
 
 from builder.bench.machine.facts import LOCK
 from builder.build.engines.base import BuildResult
+from builder.core.store.reading import text_of
 from builder.deliver.site.shell import quote
 
 from .values import Report, mapping
@@ -59,8 +60,5 @@ def ran_digest(folder: Path, reference: str) -> str:
     """
     if named := _DIGEST_AT_END.search(reference):
         return named[1]
-    try:
-        found = _SHA256.match((folder / _SIF_FILE).read_text("ascii", "replace"))
-    except OSError:
-        return ""
+    found = _SHA256.match(text_of(folder / _SIF_FILE))
     return f"sha256:{found[0]}" if found else ""

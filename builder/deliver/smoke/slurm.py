@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from builder.build.engines.base import BuildResult
 from builder.core.errors import UsageError
 from builder.core.progress import QUIET, Reporter, working
 from builder.core.store.leftovers import temporary_folder
+from builder.core.store.reading import text_of
 from builder.deliver.site.images import image_repository
 from builder.deliver.site.job import BatchJob
 from builder.deliver.site.job_plan import plan_job
@@ -241,8 +241,7 @@ def _without_report(recipe: Recipe, work: Path, number: str, state: str, output:
     logs = sorted(work.glob("*.out")) or sorted(work.parent.glob(f"*-{number}.out"))
     text, advice = "", f"scontrol show job {number}"
     if logs:
-        with suppress(OSError):
-            text = logs[-1].read_text("utf-8", "replace")
+        text = text_of(logs[-1])
         logs[-1].replace(output)
         advice = f"its output: {output}"
     probe = "watchdog" if state == "TIMEOUT" else "job"
