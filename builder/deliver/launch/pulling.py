@@ -57,8 +57,7 @@ def pull_target(project: Project, recipe: Recipe, request: PullRequest) -> Pulle
         path = layout if squashfs else _output(recipe, request, layout)
         done = pull(recipe, published, tag, path, work, if_changed=if_changed)
     if squashfs:
-        source = f"oci:{layout}:{recipe.name}"
-        convert_image(source, str(squashfs), work)
+        convert_image(f"oci:{layout}:{recipe.name}", str(squashfs), work)
         return replace(done, place=str(squashfs))
     return done
 

@@ -56,9 +56,7 @@ class SmokeOutcome:
         return codes.get(self.run.verdict, 0)
 
 
-def smoke_target(
-    project: Project, recipe: Recipe, request: SmokeRequest | None = None
-) -> SmokeOutcome:
+def smoke_target(project: Project, recipe: Recipe, request: SmokeRequest) -> SmokeOutcome:
     """Build a target, test it, and record whether the build passed.
 
     A verdict about another image (``job.image``) is not recorded.
@@ -68,7 +66,6 @@ def smoke_target(
         VerifyError: the policy of the project refuses the image of the job.
         BuilderError: the target cannot be built.
     """
-    request = request or SmokeRequest()
     options, job = request.options, request.job
     if job is not None:
         check_smoke_job(recipe, job, options)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from builder.build.engines.base import BuildResult
 from builder.core.errors import UsageError
@@ -227,15 +226,12 @@ def _test_of(
 ) -> testers.ReleaseTest:
     """Return the test that has to pass before a tag moves; ``named``: the tags' digests now."""
     known = known_verdict(project, release.result, again=options.policy == "always")
-    if known and options.sign is not None and not _is_about(known[1], release.result.digest):
+    about = mapping(mapping(known[1]).get("image")).get("digest") if known else ""
+    if options.sign is not None and about != release.result.digest:
         known = None  # a signed release needs its report
     previous = testers.earlier_image(plan, named, release.image, project) if options.ab else None
     smoke, job = options.smoke, options.job
     return testers.ReleaseTest(project, destination, smoke, job, known, previous)
-
-
-def _is_about(report: Mapping[str, Any] | None, digest: str) -> bool:
-    return report is not None and mapping(report.get("image")).get("digest") == digest
 
 
 def refuse_shared_tags(recipes: Sequence[Recipe], options: PublishOptions) -> None:

@@ -146,8 +146,7 @@ def _critical(reference: str, digest: str) -> dict[str, Any]:
 
 def _config(layers: Sequence[Mapping[str, Any]]) -> bytes:
     """Return the config of the image of signatures, as cosign and containers/image extend it."""
-    diff_ids = [layer["digest"] for layer in layers]
-    rootfs = {"type": "layers", "diff_ids": diff_ids}
+    rootfs = {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]}
     return canonical_json({"architecture": "", "config": {}, "os": "", "rootfs": rootfs})
 
 

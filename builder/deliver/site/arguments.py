@@ -82,9 +82,9 @@ def require_source(bind: BindMount) -> None:
         UsageError: it does not.
     """
     source = Path(bind.source)
-    if source.exists():
-        return
-    raise UsageError(f"--bind {bind.word}: {source} does not exist", f"make it: mkdir -p {source}")
+    if not source.exists():
+        hint = f"make it: mkdir -p {source}"
+        raise UsageError(f"--bind {bind.word}: {source} does not exist", hint)
 
 
 def read_env_file(path: Path) -> dict[str, str]:

@@ -31,7 +31,8 @@ def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:
     command, binds = _wrapped(recipe, request), _binds(recipe, request)
     env = _variables(site_env, request)
     kept = {name: value for name, value in site_env.items() if name not in request.env}
-    return containers.invocation(Container(recipe, request, command, binds, env, kept))
+    container = Container(recipe, request, command, binds, env, kept)
+    return containers.INVOCATIONS[recipe.site.runtime.kind](container)
 
 
 def _wrapped(recipe: Recipe, request: ContainerRequest) -> tuple[str, ...]:

@@ -123,11 +123,6 @@ class Invocation:
         return [*self.prefix, *self.tail]
 
 
-def invocation(container: Container) -> Invocation:
-    """Return the command line for the runtime of the container's site."""
-    return _KINDS[container.recipe.site.runtime.kind](container)
-
-
 def gpu_options(recipe: Recipe, gpus: int | None) -> tuple[str, ...]:
     """Return the runtime's options that make GPUs available in a container.
 
@@ -296,7 +291,8 @@ def _early_variables(container: Container) -> tuple[dict[str, str], dict[str, st
     return early, own
 
 
-_KINDS: Mapping[RuntimeKind, Callable[[Container], Invocation]] = {
+#: What makes the command line, by the runtime of the container's site.
+INVOCATIONS: Mapping[RuntimeKind, Callable[[Container], Invocation]] = {
     "docker": _oci_invocation,
     "podman": _oci_invocation,
     "podman-hpc": _oci_invocation,

@@ -127,7 +127,7 @@ class _JobPlan:
         checkpoint = from_user(self._checkpoint)
         is_address = paths.is_address(checkpoint)
         setup = paths.host_setup(self.site, self.launcher.additions(), account=self.request.account)
-        size = self.resources
+        size, tokens = self.resources, join(self.base, "/.builder-jupyter-XXXXXXXX")
         directives = slurm.directives(self.recipe, self.request, size) if self.site.slurm else []
         return BatchJob(
             target=self.recipe.name,
@@ -152,9 +152,7 @@ class _JobPlan:
             directives=tuple(directives),
             srun=self._srun(),
             chain=self.request.chain or 0,
-            token_folder=join(self.base, "/.builder-jupyter-XXXXXXXX")
-            if self.request.jupyter
-            else "",
+            token_folder=tokens if self.request.jupyter else "",
         )
 
     @property

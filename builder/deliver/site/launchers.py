@@ -132,10 +132,8 @@ class TorchrunLauncher(ProcessLauncher):
         words = ["torchrun", f"--nnodes={self.request.nodes}", f"--nproc-per-node={self.processes}"]
         if self.request.nodes > 1:
             words.append(ShellText("--node-rank=$SLURM_NODEID"))
-        words.append(ShellText("--master-addr=$MASTER_ADDR"))
-        words.append(ShellText("--master-port=$MASTER_PORT"))
-        words.append("--no-python")
-        return (*words, *command)
+        words += map(ShellText, ("--master-addr=$MASTER_ADDR", "--master-port=$MASTER_PORT"))
+        return (*words, "--no-python", *command)
 
 
 class MpiLauncher(SrunLauncher):

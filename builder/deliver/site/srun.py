@@ -122,11 +122,10 @@ def edf_lines(
             readonly = ":ro" if bind.mode == "ro" else ""
             lines.append(f"    {toml(join(bind.source, ':', bind.target, readonly))},")
         lines.append("]")
-    if env:
-        lines += ["", "[env]", *(f"{_key(name)} = {toml(value)}" for name, value in env.items())]
-    if annotations:
-        lines += ["", "[annotations]"]
-        lines += [f"{_key(name)} = {toml(value)}" for name, value in annotations.items()]
+    for title, values in (("env", env), ("annotations", annotations)):
+        if values:
+            lines += ["", f"[{title}]"]
+            lines += [f"{_key(name)} = {toml(value)}" for name, value in values.items()]
     return tuple(lines)
 
 
