@@ -78,7 +78,7 @@ def _groups(recipe: Recipe, packages: Sequence[LockedPackage], lock: Lock) -> tu
             f"name the groups of the image in {recipe.source}: groups: [{', '.join(sorted(known))}]",
         )
     for group in recipe.groups:
-        if group not in known and group != MAIN:
+        if group not in {*known, MAIN}:
             raise LockError(
                 f"{place_of(recipe.source, 'groups')}: {recipe.lock_path} has no group {group!r}",
                 choices(group, sorted(known)),
@@ -92,17 +92,16 @@ def _with_needed(packages: Sequence[LockedPackage], groups: Sequence[str]) -> li
     for package in packages:
         for name in {canonicalize_name(package.name), pypi_name(package.name)}:
             by_name.setdefault(name, []).append(package)
-    waiting = [package for package in packages if package.category in groups]
-    found = {id(package) for package in waiting}
-    taken = {_key(package) for package in waiting}
-    while waiting:
-        for dependency in waiting.pop().dependencies:
+    found = [package for package in packages if package.category in groups]
+    taken = set(map(_key, found))
+    for package in found:  # the list grows
+        for dependency in package.dependencies:
             for needed in by_name.get(canonicalize_name(dependency), ()):
                 if _key(needed) not in taken:
                     taken.add(_key(needed))
-                    found.add(id(needed))
-                    waiting.append(needed)
-    return [package for package in packages if id(package) in found]
+                    found.append(needed)
+    chosen = set(map(id, found))
+    return [package for package in packages if id(package) in chosen]
 
 
 def _key(package: LockedPackage) -> tuple[str, str]:

@@ -216,7 +216,7 @@ def _split_update(
     keys = {canonicalize_name(name): name for name in names}
     known = [{canonicalize_name(p.name): p.name for p in packages} for packages in locked]
     for key, name in keys.items():
-        if not any(key in spelled for spelled in known):
+        if key not in chain(*known):
             hint = near_hint(key, list(chain(*known))) or "the lock file lists the names"
             if name in recipe.base_packages:
                 hint = f"it is an OS package of the base: builder lock {recipe.name} --update-base"
