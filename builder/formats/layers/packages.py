@@ -166,16 +166,19 @@ class Packages:
             sites = {m[0]: m["site"] for m in found if m and canonicalize_name(m["name"]) in wheels}
             if package.manager == "pip" or not sites:
                 continue
-            from .content import read_whole  # with readers of archives, as in _read_index
-            from .zips import check_size
-
             self._work.reporter.warn(f"a wheel replaces {package.name} {package.version} of conda")
-            files = list[str]()
-            for record in (entry for entry in self.entries(package) if entry.path in sites):
+            yield package.key, set(map(posixpath.normpath, self._recorded(package, sites)))
+
+    def _recorded(self, package: LockedPackage, sites: Mapping[str, str]) -> Iterator[str]:
+        """Yield the files that RECORDs of a package list; ``sites`` has their folders."""
+        from .content import read_whole  # with readers of archives, as in _read_index
+        from .zips import check_size
+
+        for record in self.entries(package):
+            if record.path in sites:
                 check_size(package, record.path, record.size, bounds.MAX_LISTING)
                 rows = read_whole(record).decode("utf-8", "replace").splitlines()
-                files += [f"{sites[record.path]}/{row.partition(',')[0]}" for row in rows]
-            yield package.key, set(map(posixpath.normpath, files))
+                yield from (f"{sites[record.path]}/{row.partition(',')[0]}" for row in rows)
 
     def entries(
         self, package: LockedPackage, leave_out: frozenset[str] = frozenset()
