@@ -14,7 +14,6 @@ from builder.core.errors import LockError
 from builder.core.model import LockedPackage
 from builder.lock.conda import conda_dependencies
 from builder.lock.config.merge import choices
-from builder.lock.config.recipe import Recipe
 from builder.lock.sourcerecords import GIT_HASH
 from builder.lock.spec import SourceSpec, Spec
 
@@ -45,9 +44,9 @@ def read(path: Path, target: LockTarget) -> ForeignLock:
         raise LockError(f"{path}: there is no environment {name!r}", hint)
     chosen = found[name]
     platform = _platform(path, name, chosen, target.recipe.platform)
-    reader = _PixiReader(path, target.recipe, name)
+    maker = PackageMaker(path, target.recipe)
     return ForeignLock(
-        tuple(map(reader.read, chosen.packages(platform) or [])),
+        tuple(_read(package, name, maker) for package in chosen.packages(platform) or []),
         channels=tuple(str(channel).rstrip("/") for channel in chosen.channels()),
     )
 
@@ -84,54 +83,48 @@ def _platform(path: Path, environment: str, chosen: Environment, platform: str) 
     raise LockError(f"{path}: environment {environment} is for {names}, not {platform}", hint)
 
 
-class _PixiReader:
-    """Turns rattler's packages into builder's."""
+def _read(package: PixiPackage, environment: str, maker: PackageMaker) -> Found:
+    """Return a package of the file."""
+    from rattler.lock.package import CondaLockedSourcePackage, PypiLockedPackage
 
-    def __init__(self, path: Path, recipe: Recipe, environment: str) -> None:
-        self._path = path
-        self._environment = environment
-        self._maker = PackageMaker(path, recipe)
+    if isinstance(package, CondaLockedSourcePackage):
+        raise maker.error(
+            f"environment {environment}: {package.name} is a conda package "
+            f"that pixi builds from source ({package.location})",
+            "choose an environment without it: lock_environment: NAME; or let builder lock: "
+            "remove the recipe, and run: builder init --from pyproject.toml",
+        )
+    if isinstance(package, PypiLockedPackage):
+        is_wheel = package.location.partition("#")[0].endswith(".whl")
+        return (_wheel if is_wheel else _source)(package, maker)
+    record = package.package_record  # type: ignore[attr-defined]  # a binary has one
+    version, needs = str(record.version), conda_dependencies(record.depends)
+    name, url, hashes = package.name, package.location, _hashes(package)
+    if url.endswith(".whl"):  # of a conda channel; its build string is no part of the name
+        return maker.wheel(url, hashes.get("sha256", ""), needs)
+    return maker.make("conda", name, version, url, hashes, needs)
 
-    def read(self, package: PixiPackage) -> Found:
-        """Return a package of the file."""
-        from rattler.lock.package import CondaLockedSourcePackage, PypiLockedPackage
 
-        if isinstance(package, CondaLockedSourcePackage):
-            raise LockError(
-                f"{self._path}: environment {self._environment}: {package.name} is a conda package "
-                f"that pixi builds from source ({package.location})",
-                "choose an environment without it: lock_environment: NAME; or let builder lock: "
-                "remove the recipe, and run: builder init --from pyproject.toml",
-            )
-        if isinstance(package, PypiLockedPackage):
-            is_wheel = package.location.partition("#")[0].endswith(".whl")
-            return self._wheel(package) if is_wheel else self._source(package)
-        record = package.package_record  # type: ignore[attr-defined]  # a binary has one
-        version, needs = str(record.version), conda_dependencies(record.depends)
-        name, url, hashes = package.name, package.location, _hashes(package)
-        if url.endswith(".whl"):  # of a conda channel; its build string is no part of the name
-            return self._maker.wheel(url, hashes.get("sha256", ""), needs)
-        return self._maker.make("conda", name, version, url, hashes, needs)
+def _wheel(package: PypiLockedPackage, maker: PackageMaker) -> LockedPackage | Spec:
+    """Return a wheel. One with a URL may have no hash: ``pixi add NAME @ URL`` locks it so."""
+    name = canonicalize_name(package.name)
+    url, _, fragment = package.location.removeprefix("direct+").partition("#")
+    sha256 = _hashes(package).get("sha256") or fragment.partition("sha256=")[2]
+    if not sha256 and "://" in url:
+        return Spec(f"{name} @ {url}", name, str(maker.path))
+    needs = _requirements(package.requires_dist)
+    return maker.make("pip", name, package.version, url, {"sha256": sha256}, needs)
 
-    def _wheel(self, package: PypiLockedPackage) -> LockedPackage | Spec:
-        """Return a wheel. One with a URL may have no hash: ``pixi add NAME @ URL`` locks it so."""
-        name = canonicalize_name(package.name)
-        url, _, fragment = package.location.removeprefix("direct+").partition("#")
-        sha256 = _hashes(package).get("sha256") or fragment.partition("sha256=")[2]
-        if not sha256 and "://" in url:
-            return Spec(f"{name} @ {url}", name, str(self._path))
-        needs = _requirements(package.requires_dist)
-        return self._maker.make("pip", name, package.version, url, {"sha256": sha256}, needs)
 
-    def _source(self, package: PypiLockedPackage) -> SourceSpec:
-        """Return a PyPI package that must be built."""
-        url, name, here = package.location.removeprefix("direct+"), package.name, str(self._path)
-        sha256 = _hashes(package).get("sha256", "")
-        if url.startswith("git+"):
-            return _git(name, url.removeprefix("git+"), here, self._maker)
-        if "://" in url:
-            return SourceSpec("sdist", name, url.partition("#")[0], sha256=sha256, where=here)
-        return SourceSpec("local", name, url or ".", sha256=sha256, where=here)
+def _source(package: PypiLockedPackage, maker: PackageMaker) -> SourceSpec:
+    """Return a PyPI package that must be built."""
+    url, name, here = package.location.removeprefix("direct+"), package.name, str(maker.path)
+    sha256 = _hashes(package).get("sha256", "")
+    if url.startswith("git+"):
+        return _git(name, url.removeprefix("git+"), here, maker)
+    if "://" in url:
+        return SourceSpec("sdist", name, url.partition("#")[0], sha256=sha256, where=here)
+    return SourceSpec("local", name, url or ".", sha256=sha256, where=here)
 
 
 def _git(name: str, url: str, here: str, maker: PackageMaker) -> SourceSpec:
