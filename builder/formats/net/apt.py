@@ -80,8 +80,7 @@ def parse_sources(name: str, text: str) -> Iterator[dict[str, str]]:
     if name.endswith(".list"):
         yield from filter(None, map(_one_line, text.splitlines()))
     elif name.endswith(".sources"):
-        stanzas = [parse_stanza(block) for block in re.split(r"\n\s*\n", text)]
-        yield from (stanza for stanza in stanzas if _is_enabled(stanza))
+        yield from filter(_is_enabled, map(parse_stanza, re.split(r"\n\s*\n", text)))
 
 
 def _is_enabled(stanza: Mapping[str, str]) -> bool:
