@@ -140,12 +140,12 @@ class _UvFiles:
         wheel, sdist = best_wheel(_tables(entry.get("wheels")), self._tags), entry.get("sdist")
         if wheel is not None:
             url, sha256 = _url(wheel), _sha256(wheel)
-            folder = Path(self._where).absolute().parent
-            place = folder / str(table(entry, "source").get("registry")) / url
-            if not sha256 and place.is_file():  # uv writes no hash of a wheel of find-links
-                url = place.as_uri()
-            if not sha256 and "://" in url:  # another hash, or none
-                return replace(pin, text=f"{pin.name} @ {url}", where=self._where)
+            if not sha256:  # another hash, or none, as of a wheel of find-links
+                folder = Path(self._where).absolute().parent
+                place = folder / str(table(entry, "source").get("registry")) / url
+                url = place.as_uri() if place.is_file() else url
+                if "://" in url:
+                    return replace(pin, text=f"{pin.name} @ {url}", where=self._where)
             needed = _tables(entry.get("dependencies"))
             needs = {str(item["name"]): "" for item in needed if "name" in item}
             return self._maker.make("pip", pin.name, version, url, {"sha256": sha256}, needs)
