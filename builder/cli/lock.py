@@ -79,11 +79,15 @@ def lock(
             context_exit(LockError.exit_code)
         return
 
-    to_lock = [recipe for recipe in recipes if names or not recipe.uses_lock_unchanged]
-    checked = [_checked(context, recipe) for recipe in recipes if recipe not in to_lock]
     sections: list[tuple[str, LockChanges]] = []
 
     def lock_one(recipe: Recipe) -> dict[str, Any]:
+        if recipe.uses_lock_unchanged and not names:
+            checked = _checked(context, recipe)
+            if not checked["fresh"]:
+                problem = f"{recipe.lock_path} is stale: {'; '.join(checked['reasons'])}"
+                raise LockError(problem, "lock again with the tool that wrote it")
+            return checked
         before = earlier_lock(recipe.lock_path)
         made = project.lock(recipe, LockOptions(**options))
         changes = compare_locks(before, made)
@@ -93,9 +97,7 @@ def lock(
             write_output(changes_file, lock_changes(sections).encode())
         return _report(context, recipe, made, changes if before is not None else None)
 
-    context.each(to_lock, lock_one, as_list=True)
-    if not all(result["fresh"] for result in checked):
-        context_exit(LockError.exit_code)
+    context.each(recipes, lock_one, as_list=True)
 
 
 def _report(

@@ -33,7 +33,7 @@ from .formats import ForeignLock, LockTarget, foreign_python, read_foreign
 from .groups import left_out_line
 from .inputs import Inputs, channels, missing, recorded_inputs
 from .manifests import is_manifest
-from .manifests.reader import CHANNEL, pinned_python
+from .manifests.reader import CHANNEL, conda_version, pinned_python
 from .othertools import relock_command
 from .pip import solve_pip
 from .request import BuiltWheel, LockRequest, SolveRequest, WheelBuilder
@@ -53,8 +53,8 @@ _CONTROL = re.compile(r"[\x00-\x1f]")
 _OF_PYTHON = re.compile(r"\bpython_(full_)?version\b")
 #: Minor versions of Python 3 that a lock may be for.
 _MINORS = range(8, 16)
-#: Stands for the newest release of a minor version.
-_ANY_PATCH = ".99"
+#: Patch releases of each.
+_PATCHES = range(100)
 
 
 def import_lock(request: LockRequest) -> Lock:
@@ -147,7 +147,7 @@ def _fitting(
         return foreign, [], named, _find_pinned(task, foreign, [])
     versions = _versions(task, needed)
     while True:
-        added, found_in = _solve_python(task, versions)
+        added, found_in = _solve_python(task, versions, needed)
         python = next(package.python_version for package in added if package.name == "python")
         foreign = task.read(python)
         if foreign.skipped and not foreign.found:
@@ -157,63 +157,64 @@ def _fitting(
         except NoWheels as e:
             if task.names_python:
                 raise
-            older = list(versions)[: list(versions).index(python.rpartition(".")[0])]
-            tagged = [v for v in older if f"`cp{v.replace('.', '')}`" in e.message]
-            versions = {version: versions[version] for version in tagged}
+            older = versions[: versions.index(python.rpartition(".")[0])]
+            versions = [v for v in older if f"`cp{v.replace('.', '')}`" in e.message]
             if not versions:
                 raise
 
 
 def _solve_python(
-    task: _Task, versions: Mapping[str, str]
+    task: _Task, versions: Sequence[str], needed: str
 ) -> tuple[list[LockedPackage], tuple[str, ...]]:
     """Return the conda packages of the environment file, and one of these versions of Python.
 
     Raises:
         SolveError: the channels have none of them.
     """
-    limits = {
-        v: "" if newest.endswith(_ANY_PATCH) else f",<={newest}" for v, newest in versions.items()
-    }
-    any_of = "|".join(f"{version}.*{limit}" for version, limit in limits.items())
-    spec = Spec(f"python {any_of}", "python", str(task.path))
+    any_of = "|".join(f"{version}.*" for version in versions)
+    texts = [f"python {conda_version(str(_allowed(needed)))}".strip(), f"python {any_of}"]
+    specs = [Spec(text, "python", str(task.path)) for text in texts]
     environment = task.request.environment
     conda = [s for s in environment.conda if s.text != "pip" or not is_manifest(environment.path)]
     pinned = pinned_python(task.path.parent)
     if pinned and all(spec.text != pinned.text for spec in conda):
         conda.append(pinned)
-    environment = replace(environment, path=task.path, conda=(*conda, spec), pip=())
+    environment = replace(environment, path=task.path, conda=(*conda, *specs), pip=())
     request = replace(task.request, newest=task.cutoffs.conda, environment=environment)
     return solve_conda_packages(request)
 
 
-def _versions(task: _Task, needed: str) -> dict[str, str]:
+def _allowed(needed: str) -> SpecifierSet:
+    try:
+        return SpecifierSet(needed)
+    except InvalidSpecifier:
+        return SpecifierSet()
+
+
+def _versions(task: _Task, needed: str) -> list[str]:
     """Return the versions of Python for which the lock has all its packages, oldest first.
 
-    Each is that of its newest release, in markers and in what the lock allows: ``>=3.11.2`` allows
-    a later release of 3.11.
+    Each is tried with its newest release that the lock allows (``>=3.11.2``: a later one of 3.11),
+    which is the one that channels have; where this keeps no package, with the oldest.
 
     Raises:
         LockError: there is none.
     """
-    try:
-        allowed = SpecifierSet(needed)
-    except InvalidSpecifier:
-        allowed = SpecifierSet()
-    patches = [f".{patch}" for patch in range(99)] + [_ANY_PATCH]
-    releases = [f"3.{minor}{patch}" for minor in _MINORS for patch in patches]
-    newest = {release.rpartition(".")[0]: release for release in allowed.filter(releases)}
     found, problem = dict[str, ForeignLock](), None
-    for version, release in newest.items():
-        try:
-            found[version] = task.read(release)
-        except LockError as e:
-            problem = e
+    for version in (f"3.{minor}" for minor in _MINORS):
+        releases = [*_allowed(needed).filter(f"{version}.{patch}" for patch in _PATCHES)]
+        for release in dict.fromkeys([*releases[-1:], *releases[:1]]):
+            try:
+                found[version] = task.read(release)
+            except LockError as e:
+                problem = e
+                continue
+            if found[version].found:
+                break
     fitting = {version: lock for version, lock in found.items() if lock.found or not lock.skipped}
     if not fitting:
         raise _without_python(task, needed, list(found.values()), problem)
-    chosen = fitting if needed or task.names_python else _complete(fitting)
-    return {version: newest[version] for version in chosen}
+    return list(fitting) if needed or task.names_python else _complete(fitting)
 
 
 def _without_python(

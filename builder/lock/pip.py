@@ -30,6 +30,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from builder.core.errors import ConfigError, SolveError
+from builder.core.markers import applies
 from builder.core.model import LockedPackage
 from builder.core.redact import redact
 from builder.core.settings import Settings
@@ -99,6 +100,7 @@ def solve_pip(
             return [sourced.package(found["name"]) or chooser.locked(found) for found in solved]
 
         packages = locked(sourced.solve(solve, locked))
+        _check_pins(request, python.python_version, packages)
         for text in (*warnings, *_prereleases(request, packages)):
             request.reporter.warn(f"{request.environment.path}: {text}")
         return packages
@@ -118,6 +120,22 @@ def refuse_skipped(request: SolveRequest, packages: Sequence[LockedPackage]) -> 
             f"{entries[0].where}: {redact(entries[0].text)}: {problem}",
             "name another Python, such as 3.11 in .python-version or python=3.11 in the environment",
         )
+
+
+def _check_pins(request: SolveRequest, python: str, packages: Sequence[LockedPackage]) -> None:
+    """Refuse a package that others need, and whose index is for a line that is not for the target.
+
+    uv lock takes that index for it, too; uv pip compile (0.13) does not.
+    """
+    environment, platform = request.environment, request.recipe.platform
+    found = {p.name for p in packages}.intersection(pin.name for pin in environment.pins)
+    specs = [spec for spec in environment.pip if spec.name in found]
+    active = {s.name for s in specs if applies(Requirement(s.text).marker, platform, python)}
+    for spec in (spec for spec in specs if spec.name not in active):
+        problem = (
+            f"{spec.where}: {spec.name} is needed by others, and its index is for this line alone"
+        )
+        raise SolveError(problem, f"add a line without a marker: {spec.name}")
 
 
 def _solve(

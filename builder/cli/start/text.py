@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from builder.core.datafiles import table
+from builder.core.datafiles import read_beside, table
 from builder.lock.config.recipe import FORMAT_VERSION
 
 from .draft import Draft
@@ -18,14 +18,10 @@ def recipe_text(draft: Draft) -> str:
     return "".join(f"{line}\n" for line in (*_lines(draft), *_examples(draft)))
 
 
-def _examples(draft: Draft) -> Iterator[str]:
-    """Yield keys that many recipes get later."""
-    registry = f"# registry: {{host: ghcr.io, repository: OWNER/{draft.name}}}"
-    yield f"{registry}  # where builder publish sends it"
-    yield "# with registry: {reuse: true} new machines take its layers: trust all who may push there"
-    if not draft.site:
-        yield "# gpu: {vendor: nvidia, architectures: [sm_80]}  # or amd; the smoke test uses it"
-        yield '# virtual_packages: {__cuda: "12.4"}  # what the driver of the machine supports'
+def _examples(draft: Draft) -> list[str]:
+    """Return keys that many recipes get later; a site has the last two."""
+    lines = read_beside(__file__, "examples.txt").format(name=draft.name).splitlines()
+    return lines[:-2] if draft.site else lines
 
 
 def _lines(draft: Draft) -> Iterator[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from builder.core.errors import UsageError
 from builder.core.store.files import write_atomic
 from builder.lock.config.site import GpuVendor, Runtime, RuntimeKind
-from builder.lock.config.sites import NAME_HINT, all_site_files, is_site_name, read_site
+from builder.lock.config.sites import all_site_files, read_site
 
 from .render import templates
 
@@ -24,8 +25,9 @@ def new_site(root: Path, name: str, runtime: RuntimeKind, gpu: GpuVendor) -> Pat
     Raises:
         UsageError: the name is not valid, or a site of that name exists.
     """
-    if not is_site_name(name) or name.startswith("_"):
-        raise UsageError(f"{name!r} is not a valid name of a site", NAME_HINT)
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name):
+        hint = "use lower-case letters, digits, - and .; start with a letter or a digit"
+        raise UsageError(f"{name!r} is not a valid name of a site", hint)
     existing = all_site_files(root).get(name)
     if existing is not None:
         raise UsageError(

@@ -132,10 +132,6 @@ def _images(value: str) -> str:
     return shell_text(value)
 
 
-def _date(value: object) -> object:
-    return value.isoformat() if isinstance(value, date) else value
-
-
 def _day(value: str) -> str:
     try:
         date.fromisoformat(value)
@@ -169,7 +165,9 @@ Size = Annotated[str, matching("size")]
 #: The site's folder of images: a shell text that may contain ``{account}``.
 ImageFolder = Annotated[str, AfterValidator(_images)]
 #: An ISO 8601 date or time. YAML turns an unquoted date into an object, which becomes text again.
-Date = Annotated[str, BeforeValidator(_date)]
+Date = Annotated[
+    str, BeforeValidator(lambda day: day.isoformat() if isinstance(day, date) else day)
+]
 #: A day, ``YYYY-MM-DD``, in quotes or without.
 Day = Annotated[Date, AfterValidator(_day)]
 #: A host name made of another one, ``{host}``; or empty.

@@ -11,7 +11,6 @@ A file whose name starts with ``_`` is not a site, but other site files can exte
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -32,9 +31,6 @@ OWN_KEYS = ("checked", "sources")
 Origin = Literal["package", "project"]
 
 PACKAGE_FOLDER = Path(__file__).with_name("sitefiles")
-#: The hint for a name that :func:`is_site_name` refuses.
-NAME_HINT = "use lower-case letters, digits, - and .; start with a letter or a digit"
-_NAME = re.compile(r"_?[a-z0-9][a-z0-9.-]*")
 #: Merged keys, and the files that they are from.
 _Merged = tuple[dict[str, Any], list[YamlFile]]
 
@@ -65,11 +61,6 @@ def yaml_files(folder: Path) -> dict[str, Path]:
     """Return the YAML files of a folder by their stems, without hidden ones."""
     paths = sorted(folder.glob("*.y*ml"))
     return {path.stem: path for path in paths if not path.name.startswith(".")}
-
-
-def is_site_name(name: str) -> bool:
-    """Return whether a site file, or a file that others extend, can have this name."""
-    return bool(_NAME.fullmatch(name))
 
 
 def load_site(name: str, root: Path | None, where: str = "") -> _Merged:

@@ -92,11 +92,12 @@ def _exported(
     """Return the pins of the chosen groups, with their markers, as uv exports them."""
     command = [uv_program(), "export", "--frozen", "--offline", "--no-config", "--quiet"]
     command += ["--no-default-groups", "--no-header", "--no-annotate"]
-    if MAIN not in chosen:
+    of_project = [group for group in chosen if group == MAIN or group in extras]
+    if of_project and MAIN not in chosen:
         command.append("--no-emit-project")
     for group in chosen:
         if group in named:
-            command += ["--group" if MAIN in chosen else "--only-group", group]
+            command += ["--group" if of_project else "--only-group", group]
         if group in extras:
             command += ["--extra", group]
     env = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}

@@ -35,6 +35,8 @@ from .reader import ManifestReader, source_line
 _OF_ALL = ("workspace", "project", "exclude-newer")
 #: Tables of which only parts count: these are checked by themselves.
 _NESTED = ("feature", "target", "environments")
+#: An entry of a later table replaces that of an earlier one.
+_TABLES = "dependencies host-dependencies build-dependencies"
 Table = Mapping[str, Any]
 Tables = dict[str, dict[str, Any]]
 #: The features of an environment in their order, by the keys that lead to them.
@@ -121,8 +123,8 @@ class Pixi:
             data = {key: value for key, value in part.items() if key not in _NESTED}
             check_keys(self.file, data, "pixi", *place)
             found["env"] |= table(part, "activation", "env")
-            for key, value in data.items():
-                found[key.removeprefix("host-").removeprefix("build-")] |= table(value)
+            for key in sorted(data, key=_TABLES.find):  # as combined_dependencies in target.rs
+                found[key.removeprefix("host-").removeprefix("build-")] |= table(data[key])
         return found
 
     def _read_packages(self, reader: ManifestReader, tables: Tables) -> None:

@@ -123,7 +123,7 @@ class PyProject:
         """Add the project: its dependencies, and its package, which uv sync installs too."""
         self.read_main(reader, marker)
         if builds_package(self._file) and self._file.path == reader.path:
-            reader.own_code(extras, self._file.where("build-system"))
+            reader.own_code(extras, self._file.where("build-system"), marker)
 
     def _check_conflicts(self, groups: set[str]) -> None:
         """Refuse groups and extras that uv never installs together."""
@@ -241,8 +241,9 @@ class PyProject:
                 continue
             placed = copy(requirement)
             placed.marker = both(requirement.marker, condition)
-            self._read_place(reader, placed, source, where)
-            is_placed |= False not in answers(condition, self._platform)
+            if True in answers(placed.marker, self._platform):
+                self._read_place(reader, placed, source, where)
+                is_placed |= False not in answers(condition, self._platform)
         if not is_placed:
             reader.read(str(requirement) if marker else text, where)
 
@@ -261,8 +262,8 @@ class PyProject:
         for source in map(table, value if isinstance(value, list) else [value]):
             condition = self._marker(source.get("marker"))
             named = [str(source.get("extra") or extra), str(source.get("group") or group)]
-            applies = answers(both(requirement.marker, condition), self._platform)
-            if [*map(canonicalize_name, named)] == [extra, group] and True in applies:
+            applies = True in answers(condition, self._platform)
+            if [*map(canonicalize_name, named)] == [extra, group] and applies:
                 yield source, condition
 
     def _read_place(

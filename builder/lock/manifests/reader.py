@@ -47,10 +47,11 @@ class ManifestReader(PipSection):
         if all(spec.text != text for spec in self.conda):
             self.conda.append(Spec(text, name.lower(), where))
 
-    def own_code(self, groups: Sequence[str], where: str) -> None:
-        """Add the project itself with extras: pip's ``.[EXTRA]``."""
+    def own_code(self, groups: Sequence[str], where: str, marker: Marker | None = None) -> None:
+        """Add the project itself with extras: pip's ``.[EXTRA] ; MARKER``."""
         extras = ",".join(group for group in groups if group != MAIN)
-        self.read(f".[{extras}]" if extras else ".", where)
+        tail = f" ; {marker}" if marker else ""
+        self.read((f".[{extras}]" if extras else ".") + tail, where)
 
     def option(self, option: str, values: Any, file: TomlFile) -> None:
         """Add an option of pip with each of some values; ``true`` stands for all packages.

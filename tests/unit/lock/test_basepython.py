@@ -86,7 +86,7 @@ def test_imported(tmp_path: Path, settings: Settings) -> None:
     made = recipe(tmp_path, lock="uv.lock", environment="")
     assert import_lock(LockRequest(Inputs.read(made), settings, base=BASE)).packages == (PYTHON,)
     (tmp_path / "uv.lock").write_text(UV.format(">=3.12"))
-    with pytest.raises(SolveError, match="uv.lock: python 3.12.*the base debian:bookworm has Python 3.11.2"):
+    with pytest.raises(SolveError, match="uv.lock: python >=3.12.*the base .* has Python 3.11.2"):
         import_lock(LockRequest(Inputs.read(made), settings, base=BASE))
 
 

@@ -128,7 +128,7 @@ def test_uv(folder: Path, settings: Settings, solved: list[SolveRequest]) -> Non
     assert json.loads(lock.record.inputs["imported"])["file"] == "uv.lock"
     assert lock.record.imported_tool == "a lock file of uv"
     (request,) = solved
-    assert [spec.text for spec in request.environment.conda] == ["python 3.11.*|3.12.*"]
+    assert [spec.text for spec in request.environment.conda] == ["python >=3.10", "python 3.11.*|3.12.*"]
     assert request.environment.channels == ("conda-forge",)
 
 
@@ -151,7 +151,7 @@ def test_environment(folder: Path, settings: Settings, solved: list[SolveRequest
         run(folder, settings, environment="environment.yml")
     assert solved[0].environment.channels == ("c",)
     texts = [spec.text for spec in solved[0].environment.conda]
-    assert texts == ["python=3.11", "mpich", "pip", "python 3.11.*|3.12.*"]
+    assert texts == ["python=3.11", "mpich", "pip", "python >=3.10", "python 3.11.*|3.12.*"]
 
 
 def test_conda_packages(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
@@ -396,19 +396,22 @@ def _task_values(folder: Path, settings: Settings, **values: Any) -> tuple[Any, 
 @pytest.mark.parametrize(
     ("name", "text", "asked"),
     [
-        ("r.txt", "a==1 ; python_full_version >= '3.11.5' and python_version < '3.12'", "3.11.*"),
-        ("uv.lock", UV.replace(">=3.10", "==3.11.1"), "3.11.*,<=3.11.1"),
-        ("uv.lock", UV.replace(">=3.10", ">=3.11.2,<3.12.4"), "3.11.*|3.12.*,<=3.12.3"),
+        ("r.txt", "a==1 ; python_full_version >= '3.11.5' and python_version < '3.12'", ["", "3.11.*"]),
+        ("r.txt", "a==1 ; python_full_version < '3.11.5' and python_version >= '3.11'", ["", "3.11.*"]),
+        ("uv.lock", UV.replace(">=3.10", "==3.11.1"), ["==3.11.1", "3.11.*"]),
+        ("uv.lock", UV.replace(">=3.10", ">=3.11.2,!=3.12.4"), ["!=3.12.4,>=3.11.2", "3.11.*|3.12.*"]),
     ],
 )
 def test_patch_releases(
-    folder: Path, settings: Settings, solved: list[SolveRequest], name: str, text: str, asked: str
+    folder: Path, settings: Settings, solved: list[SolveRequest], name: str, text: str, asked: list[str]
 ) -> None:
     """A lock may be for some patch releases of a version of Python alone."""
     (folder / name).write_text(text)
     task = imported._Task(*_task_values(folder, settings, lock=name))
-    imported._solve_python(task, imported._versions(task, imported.foreign_python(task.path) or ""))
-    assert solved[0].environment.conda[-1].text == f"python {asked}"
+    needed = imported.foreign_python(task.path) or ""
+    imported._solve_python(task, imported._versions(task, needed), needed)
+    texts = [spec.text.removeprefix("python").strip() for spec in solved[0].environment.conda]
+    assert texts[-2:] == asked
 
 
 def test_older_patch_release(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:

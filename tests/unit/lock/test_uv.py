@@ -97,12 +97,6 @@ def solve(tmp_path: Path, urls: dict[str, str]) -> Callable[..., tuple[dict[str,
             id="an index that alone may have one package, and no other one",
         ),
         pytest.param(
-            "dependencies = ['vision', 'torch ; sys_platform == \"win32\"']\n"
-            f"[tool.uv.sources]\ntorch = {{index = 'cpu'}}\n{EXPLICIT}",
-            {"torch": "3.0", "vision": "1.0"},
-            id="a source of a requirement for another platform",
-        ),
-        pytest.param(
             f"dependencies = ['torch', 'vision']\n[tool.uv.sources]\n"
             f"torch = [{{index = 'cpu', marker = \"python_version < '3.12'\"}}]\n{EXPLICIT}",
             {"torch": "2.0+cpu", "vision": "1.0"},
@@ -139,6 +133,16 @@ def test_only_index(solve: Callable[..., tuple[dict[str, str], list[str]]]) -> N
     assert solve(f"dependencies = ['tool']\n{text}")[0] == {"tool": "1.0"}
     with pytest.raises(SolveError, match="dep was not found"):
         solve(f"dependencies = ['dep']\n{text}")
+
+
+def test_index_of_another_platform(solve: Callable[..., tuple[dict[str, str], list[str]]]) -> None:
+    """uv lock takes the index of such a line also for what others need: never that of another package."""
+    line = "torch ; sys_platform == 'win32'"
+    text = f'dependencies = ["vision", "{line}"]\n[tool.uv.sources]\ntorch = {{index = "cpu"}}\n{EXPLICIT}'
+    with pytest.raises(SolveError, match="toml:4: torch is needed by others") as error:
+        solve(text)
+    assert error.value.hint == "add a line without a marker: torch"
+    assert solve(text.replace('"vision", ', ""))[0] == {}
 
 
 def test_warnings(solve: Callable[..., tuple[dict[str, str], list[str]]], tmp_path: Path) -> None:

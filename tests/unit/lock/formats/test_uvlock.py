@@ -120,6 +120,8 @@ def test_groups(tmp_path: Path) -> None:
     assert (git.kind, git.name, git.revision) == ("git", "mike", COMMIT)
     assert (sdist.kind, sdist.name, sdist.sha256) == ("sdist", "pyplot", D)
     assert names(read(path, groups=["dev"])) == ["pytest 8.3.3"]
+    with_extra = read(path, groups=["plot", "dev"])  # uv has no extra without the dependencies
+    assert names(with_extra) == names(everything) and [s.name for s in with_extra.sources] == ["pyplot"]
     with pytest.raises(LockError, match="no group or extra 'doc'") as caught:
         read(path, groups=["main", "doc"])
     assert "did you mean docs" in caught.value.hint
@@ -171,6 +173,8 @@ def test_own_project(tmp_path: Path) -> None:
     (source,) = read(path).sources
     assert (source.kind, source.url, source.editable) == ("local", ".", True)
     assert not read(path, groups=["dev"]).sources
+    named = project(tmp_path, ('dev = [{ name = "py', 'dev = [{ name = "mine" }, { name = "py'))
+    assert [source.url for source in read(named, groups=["dev"]).sources] == ["."]
     assert not read(project(tmp_path, ('editable = "."', 'virtual = "."'))).sources
 
 

@@ -293,6 +293,13 @@ def test_wrong_types(tmp_path: Path, key: str, value: str) -> None:
         read(tmp_path, f"{key} = {value}\n{lines}features = ['f']\n")
 
 
+def test_build_over_host_over_run(tmp_path: Path) -> None:
+    """In whatever order the tables stand: combined_dependencies in target.rs of pixi 0.77."""
+    tables = ("build-dependencies", "host-dependencies", "dependencies")
+    text = "".join(f"[{name}]\na = '{number}.*'\n" for number, name in enumerate(tables))
+    assert texts(read(tmp_path, WORKSPACE + text).conda)[0] == "a 0.*"
+
+
 @pytest.mark.parametrize("text", ["[package.run-dependencies]\nnumpy = '*'\n", ""])
 def test_no_workspace(tmp_path: Path, text: str) -> None:
     """A package of a workspace in another folder is no environment."""

@@ -167,6 +167,25 @@ main = ["d"]
     assert pip(read(tmp_path, text, "main")) == ["a", "d"]
 
 
+def test_project_of_a_group_with_a_marker(tmp_path: Path) -> None:
+    text = """dependencies = ["a"]
+[build-system]
+requires = []
+[dependency-groups]
+dev = ["mine ; python_version < '3.11'"]
+"""
+    found = read(tmp_path, text, "dev")
+    assert pip(found) == ["a; python_version < '3.11'".replace("'", '"')]
+    assert [source.marker for source in found.sources] == ['python_version < "3.11"']
+
+
+def test_index_of_a_requirement_for_others(tmp_path: Path) -> None:
+    """uv takes it from there for packages that need it, also where its own line is for Windows."""
+    line = "t ; sys_platform == 'win32'"
+    found = read(tmp_path, f'dependencies = ["{line}"]\n[tool.uv.sources]\nt = {{index = "cpu"}}\n{INDEXES}')
+    assert [pin.name for pin in found.pins] == ["t"] and pip(found) == [line]
+
+
 def test_patch_releases_in_markers(tmp_path: Path) -> None:
     """A marker may be true from a patch release on."""
     marker = "python_full_version >= '3.11.3' and python_version < '3.12'"
