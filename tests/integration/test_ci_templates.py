@@ -55,14 +55,17 @@ backend-path = ["."]
 [tool.setuptools_scm]
 """
 ENVIRONMENT = "channels: [conda-forge]\ndependencies:\n  - python=3.11\n  - pip: [greeter]\n"
-CONDA_LOCK = """
+CONDA_LOCK = f"""
 version: 1
 metadata:
-  content_hash: {linux-64: none}
-  channels: [{url: conda-forge, used_env_vars: []}]
+  content_hash: {{linux-64: none}}
+  channels: [{{url: conda-forge, used_env_vars: []}}]
   platforms: [linux-64]
   sources: [environment.yml]
-package: []
+package:
+- {{name: zlib, version: "1.3", manager: conda, platform: linux-64, category: main, optional: false,
+    dependencies: {{}}, url: "https://conda.example/c/linux-64/zlib-1.3-h_0.conda",
+    hash: {{sha256: {"a" * 64}}}}}
 """
 RECIPE = "base: debian:bookworm\nlock: conda-lock.yml\n"
 BUILDER = (sys.executable, "-m", "builder")
