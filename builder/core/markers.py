@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from packaging.markers import Marker
 from packaging.requirements import Requirement
@@ -17,7 +17,7 @@ from .datafiles import table
 #: conda's platforms, and the names of their processors in markers and in the tags of wheels.
 ARCHITECTURES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 #: The versions of Python for which a marker may be true: the minor ones, and patch releases.
-_MINORS, _PATCHES = range(8, 20), range(40)
+_MINORS, PATCHES = range(8, 20), range(100)
 
 
 def marker_environment(platform: str, python: str) -> dict[str, str]:
@@ -45,9 +45,14 @@ def applies(marker: Marker | str | None, platform: str, python: str) -> bool:
 @functools.cache
 def answers(marker: Marker | None, platform: str) -> frozenset[bool]:
     """Return whether a marker is true and whether it is false for some version of Python 3."""
-    patches = _PATCHES if "full_version" in str(marker) else _PATCHES[:1]
+    patches = PATCHES if "full_version" in str(marker) else PATCHES[:1]
     pythons = (f"3.{minor}.{patch}" for minor in _MINORS for patch in patches)
     return frozenset(applies(marker, platform, python) for python in pythons)
+
+
+def with_extras(name: str, extras: Collection[str]) -> str:
+    """Return ``NAME[EXTRA,...]``, sorted; the name if there are no extras."""
+    return f"{name}[{','.join(sorted(extras))}]" if extras else name
 
 
 def unfulfilled(requires: Iterable[str], versions: Mapping[str, str], platform: str) -> list[str]:

@@ -22,6 +22,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from builder.core.errors import LockError, UsageError
+from builder.core.markers import PATCHES
 from builder.core.model import Lock, LockedPackage, LockRecord
 from builder.core.progress import working
 from builder.core.redact import redact
@@ -53,8 +54,6 @@ _CONTROL = re.compile(r"[\x00-\x1f]")
 _OF_PYTHON = re.compile(r"\bpython_(full_)?version\b")
 #: Minor versions of Python 3 that a lock may be for.
 _MINORS = range(8, 16)
-#: Patch releases of each.
-_PATCHES = range(100)
 
 
 def import_lock(request: LockRequest) -> Lock:
@@ -200,9 +199,9 @@ def _versions(task: _Task, needed: str) -> list[str]:
     Raises:
         LockError: there is none.
     """
-    found, problem = dict[str, ForeignLock](), None
+    allowed, found, problem = _allowed(needed), dict[str, ForeignLock](), None
     for version in (f"3.{minor}" for minor in _MINORS):
-        releases = [*_allowed(needed).filter(f"{version}.{patch}" for patch in _PATCHES)]
+        releases = [*allowed.filter(f"{version}.{patch}" for patch in PATCHES)]
         for release in dict.fromkeys([*releases[-1:], *releases[:1]]):
             try:
                 found[version] = task.read(release)

@@ -35,7 +35,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from builder.core.errors import BuilderError, ConfigError, SolveError, WheelError
-from builder.core.markers import applies, unfulfilled
+from builder.core.markers import applies, unfulfilled, with_extras
 from builder.core.model import WHEELS, LockedPackage
 from builder.core.redact import redact
 from builder.core.settings import Settings
@@ -234,9 +234,8 @@ class SourceSolver:
                 problem = f"{spec.where}: {wheel.name} is named twice, by two sources"
                 raise ConfigError(problem, "remove one of the lines")
             extras |= Requirement(earlier).extras
-        names = f"[{','.join(sorted(extras))}]" if extras else ""
         url = self._place(wheel, self.folder / "direct")
-        self._direct[wheel.name] = f"{wheel.name}{names} @ {url}"
+        self._direct[wheel.name] = f"{with_extras(wheel.name, extras)} @ {url}"
 
     @property
     def _python(self) -> str:

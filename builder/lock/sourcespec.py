@@ -19,6 +19,7 @@ from packaging.utils import (
 )
 
 from builder.core.errors import ConfigError
+from builder.core.markers import with_extras
 from builder.core.model import SourceKind
 from builder.core.redact import redact
 from builder.core.settings import expand_home
@@ -192,9 +193,9 @@ class _Written:
         except InvalidWheelFilename:
             hint = "a wheel's file name is NAME-VERSION-PYTHON-ABI-PLATFORM.whl"
             raise self.error(f"names no wheel: {filename}", hint) from None
-        extras = f"[{','.join(self.extras)}]" if self.extras else ""
         marker = f" ; {self.marker}" if self.marker else ""
-        return Spec(f"{name}{extras} @ {self.location}{marker}", name, self.context.where)
+        text = f"{with_extras(name, self.extras)} @ {self.location}{marker}"
+        return Spec(text, name, self.context.where)
 
     def _source(self, kind: SourceKind, url: str, fragment: str, revision: str = "") -> SourceSpec:
         """Return the source. Its name and extras win over those in the fragment of its URL."""

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from builder.core.markers import marker_environment
+from builder.core.markers import marker_environment, with_extras
 from builder.core.model import LockedPackage
 
 from .entry import LinkContext
@@ -68,7 +68,7 @@ def _graph(parsed: Mapping[str, Sequence[Requirement]], environment: Mapping[str
     todo: list[tuple[str, frozenset[str]]] = [(name, frozenset()) for name in sorted(parsed)]
     while todo:
         name, extras = todo.pop()
-        node = _node(name, extras)
+        node = with_extras(name, extras)
         if node in graph:
             continue
         graph[node] = {name} if extras else set()
@@ -76,7 +76,7 @@ def _graph(parsed: Mapping[str, Sequence[Requirement]], environment: Mapping[str
             if _applies(requirement, extras, environment):
                 needed = canonicalize_name(requirement.name)
                 needed_extras = frozenset(requirement.extras)
-                graph[node].add(_node(needed, needed_extras))
+                graph[node].add(with_extras(needed, needed_extras))
                 todo.append((needed, needed_extras))
     return graph
 
@@ -88,10 +88,6 @@ def _applies(
     marker = requirement.marker
     cases = [{**environment, "extra": extra} for extra in sorted(extras) or [""]]
     return marker is None or any(marker.evaluate(case) for case in cases)
-
-
-def _node(name: str, extras: Collection[str]) -> str:
-    return f"{name}[{','.join(sorted(extras))}]" if extras else name
 
 
 def _rounds(graph: _Graph) -> Iterator[list[str]]:

@@ -10,7 +10,7 @@ from packaging.markers import Marker, UndefinedEnvironmentName
 from packaging.requirements import Requirement
 
 from builder.core.errors import ConfigError, LockError
-from builder.core.markers import applies
+from builder.core.markers import applies, with_extras
 from builder.core.model import LockedPackage
 from builder.core.redact import redact
 from builder.lock.pipsection import PipSection, requirement_lines
@@ -122,15 +122,15 @@ class _RequirementsReader:
                 "name it as the environment ('environment:' in the recipe), and builder lock pins "
                 "it; or pin it: uv pip compile --generate-hashes FILE -o requirements.txt",
             )
-        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-        pin = Spec(f"{spec.name}{extras}{specifiers[0]}", spec.name, spec.where, hashes=hashes)
-        earlier = self._pins.setdefault(spec.name + extras, pin)
-        if earlier.text != pin.text:
+        text = f"{with_extras(spec.name, requirement.extras)}{specifiers[0]}"
+        pin = Spec(text, spec.name, spec.where, hashes=hashes)
+        earlier = self._pins.setdefault(spec.name, pin)
+        if Requirement(earlier.text).specifier != requirement.specifier:
             raise LockError(
                 f"{spec.where}: {pin.text}, and {earlier.text} in {earlier.where}",
                 "remove one of the lines, or give them markers",
             )
-        return pin if earlier is pin else None
+        return pin if earlier is pin or earlier.text != text else None
 
     def _applies(self, marker: Marker | str | None, spec: Spec) -> bool:
         try:

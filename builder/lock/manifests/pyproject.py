@@ -281,7 +281,7 @@ class PyProject:
             reader.read(source_line(requirement, source), where)
             return
         path = os.path.relpath(self._file.path.parent / path, reader.path.parent)
-        is_editable = source.get("editable", "workspace" in source)
+        is_editable = source.get("editable", bool(source.get("workspace")))
         source = {**source, "path": path, "editable": is_editable}
         reader.read(source_line(requirement, source), where)
         project = Path(os.path.normpath(reader.path.absolute().parent / path), "pyproject.toml")

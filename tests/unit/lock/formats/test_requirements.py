@@ -140,3 +140,11 @@ def test_skipped(tmp_path: Path) -> None:
     assert not lock.found
     assert [spec.where.rpartition(":")[2] for spec in lock.skipped] == ["1", "2"]
     assert "sys_platform" in lock.skipped[0].text and "python_version" in lock.skipped[1].text
+
+
+def test_one_version_with_and_without_extras(tmp_path: Path) -> None:
+    """As for pip, both lines count; two versions are an error, whatever extras they have."""
+    lock = read(written(tmp_path, "requirements.txt", "a==1\na[x]==1\n"))
+    assert [pin.text for pin in lock.pinned] == ["a==1", "a[x]==1"]
+    with pytest.raises(LockError, match=r"requirements.txt:2: a\[x\]==2, and a==1 in .*:1"):
+        read(written(tmp_path, "requirements.txt", "a==1\na[x]==2\n"))
