@@ -15,8 +15,6 @@ def main() -> None:
         gc.set_threshold(100_000, 20, 50)
         # pydantic would look for plugins in all installed distributions, and import them
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-        # httpx's own command line, with a highlighter of source code: a fifth of what importing httpx takes
-        sys.modules["httpx._main"] = None  # type: ignore[assignment]
         from builder.cli import main as command_line
 
         command_line()

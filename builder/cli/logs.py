@@ -28,7 +28,7 @@ _LINE = "%(asctime)s %(levelname).1s %(threadName)s %(name)s: %(message)s"
 #: The logger of the command's messages, which are on stderr anyway.
 OUTPUT = "builder.output"
 #: Libraries whose own messages help: their warnings, and everything at ``-vv`` and in the log file.
-_LIBRARIES = ("httpx", "docker")
+_LIBRARIES = ("httpx2", "docker")
 
 log = logging.getLogger("builder")
 log.addHandler(logging.NullHandler())  # what is logged before start_logging is not for stderr

@@ -210,7 +210,7 @@ def probe_indexes(request: SolveRequest, urls: Sequence[str], refused: int = 500
     expanded_urls = [expanded(url, str(request.environment.path)) for url in on_web]
     if not on_web or request.settings.offline:
         return {}
-    from builder.formats.net.http import probe  # httpx is slow to import
+    from builder.formats.net.http import probe  # httpx2 is slow to import
 
     found = in_parallel(lambda url: probe(url, refused), expanded_urls, len(on_web))
     problems = {url: why for url, (_, why) in zip(on_web, found, strict=True) if why}

@@ -67,17 +67,17 @@ def conda_mapping(settings: Settings) -> Mapping[str, str]:
 
 def _download() -> Mapping[str, str] | None:
     """Return the mapping; None if it is not available or not as expected."""
-    import httpx
+    import httpx2
 
     from builder.formats.net.http import tls_context
 
     try:
-        limits = httpx.Timeout(15, connect=3)
+        limits = httpx2.Timeout(15, connect=3)
         tls = tls_context()
-        answer = httpx.get(MAPPING_URL, timeout=limits, verify=tls, follow_redirects=True)
+        answer = httpx2.get(MAPPING_URL, timeout=limits, verify=tls, follow_redirects=True)
         answer.raise_for_status()
         records = json.loads(answer.content)
         return {str(record["conda_name"]): str(record["pypi_name"]) for record in records.values()}
-    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as e:
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError, AttributeError) as e:
         log.info("names of conda packages on PyPI are not available, using older ones: %r", e)
         return None

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidSdistFilename, parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
@@ -86,7 +86,7 @@ def _all_files(name: str, request: SolveRequest, indexes: Indexes) -> Iterator[d
             yield from _files(page, request, client)
 
 
-def _files(page: str, request: SolveRequest, client: httpx.Client) -> Iterator[dict[str, Any]]:
+def _files(page: str, request: SolveRequest, client: httpx2.Client) -> Iterator[dict[str, Any]]:
     """Yield the files of a page or folder, as PEP 691 describes them, with absolute URLs."""
     folder = as_path(page)
     if folder is not None:
@@ -96,8 +96,8 @@ def _files(page: str, request: SolveRequest, client: httpx.Client) -> Iterator[d
         return
     try:
         yield from read_page(expanded(page, str(request.environment.path)), client)
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as e:
-        if isinstance(e, httpx.HTTPStatusError) and e.response.status_code in (403, 404, 410):
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as e:
+        if isinstance(e, httpx2.HTTPStatusError) and e.response.status_code in (403, 404, 410):
             return
         problem = f"{redact(page)} does not answer ({why_unreachable(e)})"
         raise FetchError(problem, "check the network and the indexes") from None

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from builder.deliver.publishing.smoke_record import SmokeRecord
@@ -217,20 +217,20 @@ def test_interrupted_publish(
 
 def resolve(registry: Registry, tag: str) -> str | None:
     accept = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
-    answer = httpx.head(f"{registry.url}/v2/tests/tiny/manifests/{tag}", headers=accept, timeout=120)
+    answer = httpx2.head(f"{registry.url}/v2/tests/tiny/manifests/{tag}", headers=accept, timeout=120)
     return answer.headers["docker-content-digest"] if answer.status_code == 200 else None
 
 
 def pulled_whole(registry: Registry, tag: str) -> None:
     """Every blob of a tag is in the registry and matches its digest."""
     where = f"{registry.url}/v2/tests/tiny"
-    manifest = httpx.get(
+    manifest = httpx2.get(
         f"{where}/manifests/{tag}",
         headers={"Accept": "application/vnd.oci.image.manifest.v1+json"},
         timeout=120,
     ).json()
     for part in (manifest["config"], *manifest["layers"]):
-        data = httpx.get(f"{where}/blobs/{part['digest']}", timeout=120).content
+        data = httpx2.get(f"{where}/blobs/{part['digest']}", timeout=120).content
         assert f"sha256:{hashlib.sha256(data).hexdigest()}" == part["digest"] and len(data) == part["size"]
 
 

@@ -12,7 +12,7 @@ import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 import yaml
 
@@ -409,9 +409,9 @@ def test_no_probes(target, settings, tmp_path, monkeypatch):
     simple_index(tmp_path / "simple", make_wheel(tmp_path / "w", "alpha", "1.0"))
 
     def late(*args, **options):
-        raise httpx.ReadTimeout("late")
+        raise httpx2.ReadTimeout("late")
 
-    monkeypatch.setattr(httpx, "head", late)
+    monkeypatch.setattr(httpx2, "head", late)
     with serve(tmp_path) as server:
         index = f"- python\n- pip:\n  - --index-url {server.url}/simple\n  - alpha\n"
         for values in ({}, {"pip": {"fallback": "pip"}}):
@@ -423,7 +423,7 @@ def test_no_probes(target, settings, tmp_path, monkeypatch):
 def test_index_without_first_page(target, settings, tmp_path, monkeypatch):
     """Where its page of all packages is an error, uv decides; with a fallback the index is left out."""
     simple_index(tmp_path / "simple", make_wheel(tmp_path / "w", "alpha", "1.0"))
-    monkeypatch.setattr(httpx, "head", lambda *args, **options: httpx.Response(504))
+    monkeypatch.setattr(httpx2, "head", lambda *args, **options: httpx2.Response(504))
     with serve(tmp_path) as server:
         index = f"- python\n- pip:\n  - --index-url {server.url}/simple\n  - alpha\n"
         assert versions(lock(target(index), settings))["alpha"] == "1.0"

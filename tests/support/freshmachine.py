@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from builder.core.store.blobs import Store
 from tests.support import parts
@@ -173,11 +173,11 @@ def serve_base(host: str, repository: str, tag: str, cache: Path, digest: str) -
     store = Store(cache)
     manifest = store.path(digest).read_bytes()
     data = json.loads(manifest)
-    with httpx.Client(base_url=f"http://{host}", trust_env=False, timeout=60) as http:
+    with httpx2.Client(base_url=f"http://{host}", trust_env=False, timeout=60) as http:
         for blob in (data["config"], *data["layers"]):
             upload = http.post(f"/v2/{repository}/blobs/uploads/").raise_for_status()
             content = store.path(blob["digest"]).read_bytes()
-            place = httpx.URL(upload.headers["Location"]).copy_merge_params({"digest": blob["digest"]})
+            place = httpx2.URL(upload.headers["Location"]).copy_merge_params({"digest": blob["digest"]})
             http.put(place, content=content).raise_for_status()
         headers = {"Content-Type": data["mediaType"]}
         http.put(f"/v2/{repository}/manifests/{tag}", content=manifest, headers=headers).raise_for_status()

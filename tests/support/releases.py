@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from builder.build.engines.base import BuildResult
@@ -184,7 +184,7 @@ class Attacker:
     def put_raw(self, tag: str, data: bytes, media_type: str = OCI_MANIFEST) -> None:
         """Stores anything under a tag, in a registry that does not look at it."""
         url = f"http://{self.host}/v2/{self.repository}/manifests/{tag}"
-        answer = httpx.put(url, content=data, headers={"Content-Type": media_type})
+        answer = httpx2.put(url, content=data, headers={"Content-Type": media_type})
         assert answer.status_code == 201, answer.text
 
     def get(self, ref: str, repository: str = "") -> dict[str, Any]:
@@ -225,7 +225,7 @@ class Attacker:
                 self._delete(ref)  # crane's registry keeps the tag
 
     def _delete(self, ref: str) -> None:
-        answer = httpx.delete(f"http://{self.host}/v2/{self.repository}/manifests/{ref}")
+        answer = httpx2.delete(f"http://{self.host}/v2/{self.repository}/manifests/{ref}")
         assert answer.status_code in (200, 202, 404, 400, 405), answer.text
 
     def signatures(self, digest: str, layers: Sequence[Mapping[str, Any]]) -> None:
@@ -259,7 +259,7 @@ class Attacker:
         self.put(to or digest, value)
 
     def tags(self) -> list[str]:
-        answer = httpx.get(f"http://{self.host}/v2/{self.repository}/tags/list").json()
+        answer = httpx2.get(f"http://{self.host}/v2/{self.repository}/tags/list").json()
         return [str(tag) for tag in answer["tags"]]
 
     def index(self, *digests: str) -> str:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from builder.core.model import LockedPackage
 from builder.core.parallel import Stopped
@@ -47,7 +47,7 @@ class Downloader:
     """
 
     def __init__(
-        self, client: httpx.Client, count: int, reporter: Reporter, stop: threading.Event
+        self, client: httpx2.Client, count: int, reporter: Reporter, stop: threading.Event
     ) -> None:
         self._client = client
         self._count = count
@@ -67,7 +67,7 @@ class Downloader:
 
         Raises:
             NotAvailable: the server answers, and does not have the file.
-            httpx.HTTPError: the server cannot be reached, or fails again and again.
+            httpx2.HTTPError: the server cannot be reached, or fails again and again.
             Stopped: the stop flag was set.
             SpaceError: the disk is full.
         """
@@ -91,7 +91,7 @@ class Downloader:
                     yield from self._bytes(package, url, part, 0)
                 return
             if answer.status_code in _TRANSIENT:
-                raise httpx.HTTPStatusError(
+                raise httpx2.HTTPStatusError(
                     _status(answer), request=answer.request, response=answer
                 )
             if not answer.is_success:
@@ -109,7 +109,7 @@ class Downloader:
                 part.restart()
                 raise
 
-    def _retry(self, error: httpx.HTTPError, failures: int) -> None:
+    def _retry(self, error: httpx2.HTTPError, failures: int) -> None:
         if _is_final(error, failures):
             raise error
         self._stop.wait(pause(error, failures))
@@ -117,18 +117,18 @@ class Downloader:
 
 def _is_final(error: Exception, tries: int) -> bool:
     """Return whether another attempt is useless."""
-    if isinstance(error, httpx.UnsupportedProtocol) or "CERTIFICATE" in str(error):
+    if isinstance(error, httpx2.UnsupportedProtocol) or "CERTIFICATE" in str(error):
         return True
-    is_unreachable = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+    is_unreachable = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
     return tries >= (2 if is_unreachable else TRIES)
 
 
-def _status(answer: httpx.Response) -> str:
+def _status(answer: httpx2.Response) -> str:
     return f"HTTP {answer.status_code} {answer.reason_phrase}".rstrip()
 
 
 def pause(error: Exception, tries: int) -> float:
     """Return seconds before the next attempt: ``Retry-After`` (at most 60), else 0.5, 1, 2, ..."""
-    response = error.response if isinstance(error, httpx.HTTPStatusError) else None
+    response = error.response if isinstance(error, httpx2.HTTPStatusError) else None
     retry_after = response.headers.get("retry-after", "") if response is not None else ""
     return min(60.0, float(retry_after)) if retry_after.isdecimal() else 0.25 * 2.0**tries

@@ -28,8 +28,8 @@ from .failure import NotAvailable, first_line, not_found
 from .places import LocalFile, Places, Url
 from .verify import Verifier
 
-if TYPE_CHECKING:  # httpx is slow to import, and not needed if all packages are on this machine
-    import httpx
+if TYPE_CHECKING:  # httpx2 is slow to import, and not needed if all packages are on this machine
+    import httpx2
 
     from builder.formats.net.download import PartialFile
 
@@ -144,7 +144,7 @@ class _Fetcher:
             return [fetched for _, fetched in in_parallel(fetch, packages, _JOBS, self._stop)]
 
     def _fetch(
-        self, package: LockedPackage, client: httpx.Client, downloader: Downloader
+        self, package: LockedPackage, client: httpx2.Client, downloader: Downloader
     ) -> Fetched:
         """Return the package from its first location, or from a build that downloads it now."""
         with self._work.store.lock(f"fetch {package.key}"):
@@ -229,12 +229,12 @@ class _Fetcher:
         self, package: LockedPackage, place: Url, downloader: Downloader, part: PartialFile
     ) -> None:
         """Download into the partial file; a failing server counts as one without the package."""
-        import httpx
+        import httpx2
 
         try:
             downloader.download(package, place.url, part)
-        except (httpx.HTTPError, httpx.InvalidURL) as e:
-            if isinstance(e, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError):
+        except (httpx2.HTTPError, httpx2.InvalidURL) as e:
+            if isinstance(e, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
                 self._unreachable.add(place.host)
             raise NotAvailable(f"{type(e).__name__}: {first_line(e)}") from None
 

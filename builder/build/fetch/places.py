@@ -26,7 +26,7 @@ from builder.formats.net.mirrors import mirrors_of
 from builder.formats.net.urlvariables import UrlVariables
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Places:
         self._links = FindLinks(find_links)
         self._others = others or {}
 
-    def of(self, package: LockedPackage, client: httpx.Client | None) -> Iterator[Place]:
+    def of(self, package: LockedPackage, client: httpx2.Client | None) -> Iterator[Place]:
         """Yield the places of a package, in order. A place need not have the package.
 
         Args:

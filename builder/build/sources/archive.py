@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from builder.build.fetch.download import Downloader, open_partial
 from builder.build.fetch.failure import NotAvailable, first_line
@@ -86,7 +86,7 @@ def _download(url: str, name: str, store: Store, reporter: Reporter) -> tuple[Pa
             Downloader(client, 1, reporter, threading.Event()).download(package, url, part)
             digest = part.digest()
         return store.adopt(temporary, digest), digest.removeprefix("sha256:")
-    except (httpx.HTTPError, httpx.InvalidURL) as e:
+    except (httpx2.HTTPError, httpx2.InvalidURL) as e:
         raise NotAvailable(f"{type(e).__name__}: {first_line(e)}") from None
     finally:
         temporary.unlink(missing_ok=True)

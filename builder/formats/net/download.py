@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from builder.core.store.files import CHUNK, space_errors
 
@@ -31,16 +31,16 @@ from .pace import Pace
 #: each byte cannot block a command.
 MIN_GAIN = 64 << 10
 
-#: Returns the bytes of the remote file from an offset (in bytes) on. May end early or raise httpx.HTTPError.
+#: Returns the bytes of the remote file from an offset (in bytes) on. May end early or raise httpx2.HTTPError.
 Source = Callable[[int], Iterator[bytes]]
 #: Called after each failed attempt with the error and the number of failures in a row. Raises to stop, else
 #: waits.
-Retry = Callable[[httpx.HTTPError, int], None]
+Retry = Callable[[httpx2.HTTPError, int], None]
 #: Receives the number of bytes that the file holds now.
 Position = Callable[[int], None]
 
 
-class WrongRange(httpx.RemoteProtocolError):
+class WrongRange(httpx2.RemoteProtocolError):
     """The server sent another part of the file than requested."""
 
 
@@ -148,7 +148,7 @@ def resume(
                 position(part.size)
                 if size is not None and part.size > size:
                     return  # longer than expected: the digest will not match
-        except httpx.HTTPError as e:
+        except httpx2.HTTPError as e:
             failures = 1 if part.size - before >= MIN_GAIN else failures + 1
             retry(e, failures)
             continue
@@ -156,7 +156,7 @@ def resume(
             return
 
 
-def body_from(response: httpx.Response, offset: int) -> Iterator[bytes]:
+def body_from(response: httpx2.Response, offset: int) -> Iterator[bytes]:
     """Yield a file's bytes from ``offset`` on, from the response to a request for that range.
 
     A server that ignores ranges sends the whole file (200): the bytes before ``offset`` are

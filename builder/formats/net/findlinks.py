@@ -16,7 +16,7 @@ from .pipconfig import pip_configuration
 from .simpleindex import read_page, url_path
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class FindLinks:
             if candidate.is_file():
                 yield candidate
 
-    def remote(self, filename: str, client: httpx.Client) -> Iterator[str]:
+    def remote(self, filename: str, client: httpx2.Client) -> Iterator[str]:
         """Yield URLs of files with this name on web pages. A page that fails counts as empty."""
         for link in (*self._find_links, *self._project_pages(filename)):
             if not link.startswith(("http://", "https://")):
@@ -57,13 +57,13 @@ class FindLinks:
         name = canonicalize_name(filename.split("-", 1)[0])
         return [f"{index.rstrip('/')}/{name}/" for index in self._indexes]
 
-    def _links_on_web(self, page: str, client: httpx.Client) -> list[str]:
-        import httpx  # slow: not for folders
+    def _links_on_web(self, page: str, client: httpx2.Client) -> list[str]:
+        import httpx2  # slow: not for folders
 
         if page not in self._pages:
             try:
                 self._pages[page] = [file["url"] for file in read_page(page, client)]
-            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as e:
+            except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as e:
                 log.info("no wheels from %s: %s", redact(page), redact(str(e)))
                 self._pages[page] = []
         return self._pages[page]

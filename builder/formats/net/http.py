@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from builder.core.errors import FetchError, UsageError
 from builder.core.redact import redact
@@ -21,9 +21,9 @@ from builder.core.version import __version__
 from .pipconfig import pip_configuration
 
 #: Seconds to connect (10), and between two parts of an answer (30).
-TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+TIMEOUT = httpx2.Timeout(30.0, connect=10.0)
 #: Seconds to connect, and for the answer to :func:`probe`.
-PROBE_TIMEOUT = httpx.Timeout(5.0, connect=10.0)
+PROBE_TIMEOUT = httpx2.Timeout(5.0, connect=10.0)
 
 
 def tls_context() -> ssl.SSLContext:
@@ -49,15 +49,17 @@ def probe(url: str, refused: int = 400) -> str:
     A server that is slow to respond can be used: a proxy may have to fetch the file first.
     """
     try:
-        answer = httpx.head(url, timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context())
-    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as e:
-        return "" if isinstance(e, httpx.ReadTimeout) else why_unreachable(e)
+        answer = httpx2.head(
+            url, timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context()
+        )
+    except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as e:
+        return "" if isinstance(e, httpx2.ReadTimeout) else why_unreachable(e)
     return f"HTTP {answer.status_code}" if answer.status_code >= refused else ""
 
 
 def why_unreachable(error: Exception) -> str:
     """Return the reason why a server does not respond, in a few words without credentials."""
-    if isinstance(error, httpx.TimeoutException):
+    if isinstance(error, httpx2.TimeoutException):
         return "no response in time"
     for cause in causes(error):
         if isinstance(cause, socket.gaierror):
@@ -87,7 +89,7 @@ def _context_from(name: str, path: Path) -> ssl.SSLContext:
         raise FetchError(problem, "correct or unset it") from None
 
 
-class _Credentials(httpx.Auth):
+class _Credentials(httpx2.Auth):
     """Basic authentication by the URL's user name and password, else by those of netrc."""
 
     def __init__(self) -> None:
@@ -95,29 +97,31 @@ class _Credentials(httpx.Auth):
         with contextlib.suppress(OSError, netrc.NetrcParseError, UnicodeDecodeError, UsageError):
             self._netrc = netrc.netrc(os.environ.get("NETRC") or str(expand_home("~/.netrc")))
 
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+    def auth_flow(
+        self, request: httpx2.Request
+    ) -> Generator[httpx2.Request, httpx2.Response, None]:
         user, password = request.url.username, request.url.password
         if not user and self._netrc is not None:
             login = self._netrc.authenticators(request.url.host)
             if login is not None:
                 user, password = login[0], login[2] or ""
         if user and "Authorization" not in request.headers:
-            yield next(httpx.BasicAuth(user, password).auth_flow(request))
+            yield next(httpx2.BasicAuth(user, password).auth_flow(request))
         else:
             yield request
 
 
-class _Client(httpx.Client):
-    """Raises httpx.InvalidURL for every host name that cannot be one.
+class _Client(httpx2.Client):
+    """Raises httpx2.InvalidURL for every host name that cannot be one.
 
-    httpx and the resolver raise other exceptions, also for an address to which a server redirects.
+    httpx2 and the resolver raise other exceptions, also for an address to which a server redirects.
     """
 
-    def build_request(self, *args: Any, **options: Any) -> httpx.Request:
+    def build_request(self, *args: Any, **options: Any) -> httpx2.Request:
         with _invalid_host():
             return super().build_request(*args, **options)
 
-    def send(self, *args: Any, **options: Any) -> httpx.Response:
+    def send(self, *args: Any, **options: Any) -> httpx2.Response:
         with _invalid_host():
             return super().send(*args, **options)
 
@@ -127,10 +131,10 @@ def _invalid_host() -> Iterator[None]:
     try:
         yield
     except UnicodeError as e:  # also idna.IDNAError
-        raise httpx.InvalidURL(f"not a host name: {e}") from None
+        raise httpx2.InvalidURL(f"not a host name: {e}") from None
 
 
-def make_client(connections: int = 16) -> httpx.Client:
+def make_client(connections: int = 16) -> httpx2.Client:
     """Return a client with keep-alive, redirects, netrc, and proxies from the environment.
 
     It asks for files without compression, so that their bytes are those on the server.
@@ -144,7 +148,7 @@ def make_client(connections: int = 16) -> httpx.Client:
     return _Client(
         timeout=TIMEOUT,
         follow_redirects=True,
-        limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+        limits=httpx2.Limits(max_connections=connections, max_keepalive_connections=connections),
         headers={"User-Agent": f"builder/{__version__}", "Accept-Encoding": "identity"},
         auth=_Credentials(),
         verify=tls_context(),

@@ -1,6 +1,6 @@
 """Enforces a minimum transfer rate, so that a stalled server cannot block a command.
 
-A time limit for each part of a response (httpx's ``read``) is not enough: every byte resets it.
+A time limit for each part of a response (httpx2's ``read``) is not enough: every byte resets it.
 Here the bytes and the seconds that were spent waiting for them are counted in windows. A window
 with too few bytes breaks the transfer off as a lost connection does, and the caller's retries
 apply.
@@ -11,16 +11,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
-import httpx
+import httpx2
 
 #: Bytes per second. A modem of 1990 is faster.
 MIN_RATE = 1000
-#: Seconds over which the rate is measured. An idle connection is left to the time limits of httpx: a registry
-#: may need minutes before it answers.
+#: Seconds over which the rate is measured. An idle connection is left to the time limits of httpx2: a
+#: registry may need minutes before it answers.
 WINDOW_S = 60.0
 
 
-class TooSlow(httpx.ReadTimeout):
+class TooSlow(httpx2.ReadTimeout):
     """The transfer is slower than :data:`MIN_RATE`."""
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 #: Bytes of a page. The largest of PyPI have some MB.
 MAX_PAGE = 64 << 20
@@ -18,11 +18,11 @@ MAX_PAGE = 64 << 20
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 
 
-def read_page(address: str, client: httpx.Client) -> Iterator[dict[str, Any]]:
+def read_page(address: str, client: httpx2.Client) -> Iterator[dict[str, Any]]:
     """Yield the files of a page as PEP 691 describes them, with absolute URLs.
 
     Raises:
-        ValueError, httpx.HTTPError, httpx.InvalidURL: it is too large, or cannot be downloaded.
+        ValueError, httpx2.HTTPError, httpx2.InvalidURL: it is too large, or cannot be downloaded.
     """
     data = bytearray()
     with client.stream("GET", address, headers={"Accept": _ACCEPT}) as answer:

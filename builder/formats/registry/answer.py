@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2
 
 from builder.core.errors import RegistryError
 from builder.formats.net.pace import Pace
@@ -37,7 +37,7 @@ class Request:
     """A request to a registry."""
 
     method: str
-    url: httpx.URL
+    url: httpx2.URL
     scopes: Scopes = frozenset()
     repository: str = ""
     """Decides which credentials are used, since auth files may list credentials per repository."""
@@ -54,9 +54,9 @@ class Answer:
 
     status: int
     reason: str
-    headers: httpx.Headers
+    headers: httpx2.Headers
     body: bytes
-    url: httpx.URL
+    url: httpx2.URL
     """The address that answered, after redirects."""
 
     def errors(self) -> list[tuple[str, str]]:
@@ -95,7 +95,7 @@ class Answer:
             return None
 
 
-def content_length(headers: httpx.Headers) -> int | None:
+def content_length(headers: httpx2.Headers) -> int | None:
     """Return the length of a content in bytes; None: not stated, or that of compressed bytes."""
     if headers.get("Content-Encoding", "identity").lower() != "identity":
         return None
@@ -127,7 +127,7 @@ def load_json(data: bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def parse_url(text: str, base: httpx.URL | None = None) -> httpx.URL:
+def parse_url(text: str, base: httpx2.URL | None = None) -> httpx2.URL:
     """Return an address that a registry sent.
 
     Args:
@@ -138,16 +138,16 @@ def parse_url(text: str, base: httpx.URL | None = None) -> httpx.URL:
         ValueError: it is not a URL with ``http`` or ``https`` and the name of a host.
     """
     try:
-        url = base.join(text) if base is not None else httpx.URL(text)
+        url = base.join(text) if base is not None else httpx2.URL(text)
         usable = url.scheme in ("http", "https") and re.fullmatch(r"[\w.:-]+", url.host)
-    except (httpx.InvalidURL, ValueError):  # idna's errors are ValueErrors
+    except (httpx2.InvalidURL, ValueError):  # idna's errors are ValueErrors
         usable = False
     if not usable:
         raise ValueError("not a URL")
     return url
 
 
-def read_answer(response: httpx.Response, most: int = MAX_ANSWER) -> Answer:
+def read_answer(response: httpx2.Response, most: int = MAX_ANSWER) -> Answer:
     """Read a response.
 
     Args:
@@ -156,7 +156,7 @@ def read_answer(response: httpx.Response, most: int = MAX_ANSWER) -> Answer:
 
     Raises:
         RegistryError: it is larger.
-        httpx.TransportError: the connection broke, or is too slow.
+        httpx2.TransportError: the connection broke, or is too slow.
     """
     body = bytearray()
     # A response to HEAD states the length of a body that does not follow.
@@ -171,7 +171,7 @@ def read_answer(response: httpx.Response, most: int = MAX_ANSWER) -> Answer:
     return Answer(status, reason, response.headers, bytes(body), response.url)
 
 
-def _too_large(response: httpx.Response, most: int) -> RegistryError:
+def _too_large(response: httpx2.Response, most: int) -> RegistryError:
     limit = f"{most >> 20} MiB" if most >= 1 << 20 else f"{most} bytes"
     return RegistryError(
         f"{response.url.host} sent a response of more than {limit}",
@@ -180,10 +180,10 @@ def _too_large(response: httpx.Response, most: int) -> RegistryError:
     )
 
 
-def drain(response: httpx.Response) -> None:
+def drain(response: httpx2.Response) -> None:
     """Read a short body to its end, so that the connection can be used again."""
     left = 1 << 16
-    with contextlib.suppress(httpx.TransportError):
+    with contextlib.suppress(httpx2.TransportError):
         for data in response.iter_raw():
             left -= len(data)
             if left < 0:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-import httpx
+import httpx2
 
 from builder.core.errors import RegistryError
 
@@ -68,9 +68,9 @@ class Authenticator:
 
     host: str
     """The registry, for messages."""
-    http: httpx.Client
+    http: httpx2.Client
     """Creates token requests."""
-    send: Callable[[httpx.Request], Answer]
+    send: Callable[[httpx2.Request], Answer]
     """Sends them; repeats them while the server is busy. The response is read within a limit."""
     find: Callable[[str], Credentials]
     """Returns the credentials for a repository; called at the first challenge, not before."""
@@ -145,7 +145,7 @@ class Authenticator:
         started = time.monotonic()
         try:
             answer = self.send(self._token_request(challenge, url, scopes, credentials))
-        except httpx.HTTPError as e:
+        except httpx2.HTTPError as e:
             message = f"cannot reach {where}: {type(e).__name__}"
             hint = "check the network and the proxy settings"
             raise RegistryError(message, hint, host=host) from None
@@ -160,7 +160,7 @@ class Authenticator:
         # Renewed early: the token of an upload that takes minutes must be valid at its end.
         return token, started + max(lifetime * 0.75 - 5, lifetime * 0.25)
 
-    def _check_owner(self, url: httpx.URL, where: str, credentials: Credentials) -> None:
+    def _check_owner(self, url: httpx2.URL, where: str, credentials: Credentials) -> None:
         """Refuse to send a password in clear; warn before it is sent to another domain."""
         if credentials and self.secure() and url.scheme != "https":
             raise RegistryError(
@@ -175,8 +175,8 @@ class Authenticator:
             )
 
     def _token_request(
-        self, challenge: Challenge, url: httpx.URL, scopes: Scopes, credentials: Credentials
-    ) -> httpx.Request:
+        self, challenge: Challenge, url: httpx2.URL, scopes: Scopes, credentials: Credentials
+    ) -> httpx2.Request:
         """Return a POST with the identity token (OAuth2), else a GET with or without a password."""
         service = challenge.params.get("service", "")
         scope = challenge.params.get("scope")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from builder.core.errors import HashMismatch, RegistryError
 from builder.core.model import Descriptor
@@ -63,7 +63,7 @@ class Blobs:
             return size
         found = None
         request = self._transport.reading("GET", repository, path)
-        with contextlib.suppress(httpx.TransportError), self._transport.open(request) as response:
+        with contextlib.suppress(httpx2.TransportError), self._transport.open(request) as response:
             found = content_length(response.headers) if response.status_code == 200 else None
         return UNKNOWN if found is None else found
 
@@ -108,7 +108,7 @@ class Blobs:
 
         Raises:
             RegistryError: the registry does not have it, or refuses.
-            httpx.TransportError: the connection broke.
+            httpx2.TransportError: the connection broke.
         """
         headers = range_header(offset)
         request = self._transport.reading("GET", repository, f"blobs/{digest}", headers)
@@ -203,8 +203,8 @@ class Blobs:
         def source(offset: int) -> Iterator[bytes]:
             return self.read(repository, descriptor.digest, offset)
 
-        def retry(error: httpx.HTTPError, failures: int) -> None:
-            if failures >= TRIES or not isinstance(error, httpx.TransportError):
+        def retry(error: httpx2.HTTPError, failures: int) -> None:
+            if failures >= TRIES or not isinstance(error, httpx2.TransportError):
                 raise self._transport.unreachable(error, self._name(repository)) from None
             self._transport.pause(failures, error)
 

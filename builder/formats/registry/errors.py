@@ -50,7 +50,7 @@ def connection_text(error: Exception, host: str) -> tuple[str, str]:
     """Return the reason why a connection failed, and a hint.
 
     Args:
-        error: the error of httpx.
+        error: the error of httpx2.
         host: the registry.
     """
     hints: dict[str, str] = table(__file__, "hints.yaml")

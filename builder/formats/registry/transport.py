@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-import httpx
+import httpx2
 
 from builder.core.errors import RegistryError
 from builder.core.progress import QUIET, Reporter
@@ -35,7 +35,7 @@ MAX_TOKEN_ANSWER = 1 << 20
 _CONNECTIONS = 32
 #: Registries on object storage (distribution 2.8 with S3) answer the last PUT of a large blob only
 #: after they have copied it, which takes minutes.
-_TIMEOUT = httpx.Timeout(300, connect=15, write=120, pool=None)
+_TIMEOUT = httpx2.Timeout(300, connect=15, write=120, pool=None)
 
 
 class Transport:
@@ -85,8 +85,8 @@ class Transport:
         self._push_repositories: set[str] = set()
         self._found_credentials: dict[str, Credentials] = {}
         self._warned: set[str] = set()
-        limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
-        self._http = httpx.Client(
+        limits = httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
+        self._http = httpx2.Client(
             verify=tls_context(self._api_host),
             trust_env=not self._loopback,  # proxies are for other machines
             follow_redirects=False,
@@ -140,7 +140,7 @@ class Transport:
             self._warned.add(message)
             self.reporter.warn(message)
 
-    def _send_token_request(self, request: httpx.Request) -> Answer:
+    def _send_token_request(self, request: httpx2.Request) -> Answer:
         for attempt in range(1, TRIES + 1):
             with contextlib.closing(self._start(request)) as response:
                 answer = read_answer(response, MAX_TOKEN_ANSWER)
@@ -162,7 +162,7 @@ class Transport:
             try:
                 with self.open(request) as response:
                     answer = read_answer(response, request.most)
-            except httpx.TransportError as e:
+            except httpx2.TransportError as e:
                 # Before the first response the address may be wrong: do not spend a minute on
                 # retries.
                 if last or not self._reached:
@@ -175,7 +175,7 @@ class Transport:
         raise AssertionError("the last attempt returns or raises")
 
     @contextlib.contextmanager
-    def open(self, request: Request) -> Iterator[httpx.Response]:
+    def open(self, request: Request) -> Iterator[httpx2.Response]:
         """Send a request once, with credentials; follow redirects. The body is not read yet.
 
         Credentials are sent to the registry itself only. Where it redirects to (a bucket of S3 or
@@ -183,7 +183,7 @@ class Transport:
         two kinds of authentication.
 
         Raises:
-            httpx.TransportError: the connection broke.
+            httpx2.TransportError: the connection broke.
             RegistryError: a redirect is not allowed.
         """
         url = request.url
@@ -217,7 +217,9 @@ class Transport:
             finally:
                 response.close()
 
-    def _send(self, request: Request, url: httpx.URL, authorization: str | None) -> httpx.Response:
+    def _send(
+        self, request: Request, url: httpx2.URL, authorization: str | None
+    ) -> httpx2.Response:
         headers = dict(request.headers)
         if authorization:
             headers["Authorization"] = authorization
@@ -225,11 +227,11 @@ class Transport:
         prepared = self._http.build_request(request.method, url, headers=headers, content=content)
         return self._start(prepared)
 
-    def _start(self, request: httpx.Request) -> httpx.Response:
+    def _start(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; the response's body is not read yet."""
         try:
             return self._http.send(request, stream=True)
-        except UnicodeError:  # httpx 0.28 parses Location in any case, and idna raises this
+        except UnicodeError:  # httpx2 0.28 parses Location in any case, and idna raises this
             raise self._not_a_url(request.url) from None
 
     def pause(self, failures: int, cause: Answer | Exception | str) -> None:
@@ -257,9 +259,9 @@ class Transport:
                 self._scheme = self._probe() if self._loopback else "https"
             return self._scheme
 
-    def url(self, path: str) -> httpx.URL:
+    def url(self, path: str) -> httpx2.URL:
         """Return the address of a path of the API (``/v2/...``)."""
-        return httpx.URL(f"{self.scheme}://{self._api_host}{path}")
+        return httpx2.URL(f"{self.scheme}://{self._api_host}{path}")
 
     def reading(
         self, method: str, repository: str, path: str, headers: dict[str, str] | None = None
@@ -269,7 +271,7 @@ class Transport:
         url = self.url(f"/v2/{repository}/{path}")
         return Request(method, url, self.pull_scopes(repository), repository, headers or {})
 
-    def location(self, url: httpx.URL, location: str) -> httpx.URL:
+    def location(self, url: httpx2.URL, location: str) -> httpx2.URL:
         """Return the address in a ``Location`` or ``Link`` header of the response of ``url``.
 
         Registries behind a proxy that terminates TLS (distribution 2.8 without ``http.host``,
@@ -292,7 +294,7 @@ class Transport:
             )
         return target
 
-    def next_page(self, answer: Answer) -> httpx.URL | None:
+    def next_page(self, answer: Answer) -> httpx2.URL | None:
         """Return the address of the next page of a list (``Link``); None on the last page.
 
         Only path and query of the ``Link`` header count, as in skopeo: a list is never continued
@@ -307,13 +309,13 @@ class Transport:
         target = self._parse(link[1], answer.url)
         return self.url("/").copy_with(raw_path=target.raw_path)
 
-    def _parse(self, address: str, base: httpx.URL) -> httpx.URL:
+    def _parse(self, address: str, base: httpx2.URL) -> httpx2.URL:
         try:
             return parse_url(address, base)
         except ValueError:
             raise self._not_a_url(base) from None
 
-    def _not_a_url(self, sender: httpx.URL) -> RegistryError:
+    def _not_a_url(self, sender: httpx2.URL) -> RegistryError:
         message = f"{sender.host} sent an address that is not a URL"
         return self.error(message, "this is a fault of the registry: try again later")
 
@@ -331,16 +333,16 @@ class Transport:
                     text = response.headers.get("Location", "")
                 elif response.status_code == 400:
                     text = b"".join(response.iter_raw(4096)).decode(errors="replace")
-        except httpx.ConnectError as e:
+        except httpx2.ConnectError as e:
             has_port = ":" in self._api_host.rpartition("]")[2]
             if has_port:  # nothing listens at this port
                 raise self.unreachable(e, self.host) from None
             return "https"
-        except httpx.TransportError:
+        except httpx2.TransportError:
             return "https"
         return "https" if re.search(r"\bhttps\b", text, re.IGNORECASE) else "http"
 
-    def _name_of(self, url: httpx.URL) -> str:
+    def _name_of(self, url: httpx2.URL) -> str:
         """Return the registry's name for messages, or the host that it redirected to."""
         return self.host if _origin(url) == _origin(self.url("/")) else url.netloc.decode()
 
@@ -372,10 +374,10 @@ def push_scopes(repository: str) -> Scopes:
     return frozenset({f"repository:{repository}:pull,push"})
 
 
-def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-def _is_redirect(request: Request, response: httpx.Response) -> bool:
+def _is_redirect(request: Request, response: httpx2.Response) -> bool:
     reads = request.method in ("GET", "HEAD")
     return reads and response.status_code in REDIRECTS and "Location" in response.headers

@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-import httpx
+import httpx2
 
 from builder.core.errors import RegistryError
 from builder.core.text import human_bytes
@@ -58,7 +58,7 @@ MOST_SENT = 10
 UNKNOWN = -1
 
 #: Of a request: an answer, or a broken connection.
-_Outcome = Answer | httpx.TransportError
+_Outcome = Answer | httpx2.TransportError
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class Upload:
         self._meter = meter
         self._chunk = shared.size
         self._min_chunk = MIN_CHUNK
-        self._session: httpx.URL | None = None
+        self._session: httpx2.URL | None = None
         self._offset = 0
         self._method = ""
         """Of the last request with bytes of the blob."""
@@ -139,7 +139,7 @@ class Upload:
             if self._session is None:
                 self._begin()
             return self._step()
-        except httpx.TransportError as e:
+        except httpx2.TransportError as e:
             return e
 
     def _begin(self) -> None:

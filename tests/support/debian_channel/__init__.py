@@ -14,7 +14,7 @@ import os
 import shutil
 from pathlib import Path
 
-import httpx
+import httpx2
 from filelock import FileLock
 
 from builder.core.store.temporary import temporary_beside
@@ -85,6 +85,8 @@ def _index(channel: Path, platform: str) -> None:
 def _answers() -> bool:
     url = f"{CONDA_FORGE}/noarch/repodata.json.zst"
     try:
-        return httpx.head(url, timeout=_PROBE_TIMEOUT, verify=tls_context(), follow_redirects=True).is_success
-    except httpx.HTTPError:
+        return httpx2.head(
+            url, timeout=_PROBE_TIMEOUT, verify=tls_context(), follow_redirects=True
+        ).is_success
+    except httpx2.HTTPError:
         return False

@@ -46,7 +46,7 @@ _SLOW = (
     "uv",
 )
 #: An HTTP client: ``builder publish`` needs one.
-_HTTP = ("httpx", "httpcore", "ssl", "builder.formats.registry")
+_HTTP = ("httpx2", "httpcore2", "ssl", "builder.formats.registry")
 
 
 def _imported(project: TinyProject, *args: str) -> set[str]:
@@ -84,7 +84,7 @@ def test_publish_with_nothing_changed(copy: TinyProject) -> None:
         args = ("publish", "tiny", "--to", f"{registry.host}/tiny", "--no-tags")
         _imported(copy, *args)
         modules = _imported(copy, *args)
-    assert "httpx" in modules
+    assert "httpx2" in modules
     assert not _slow(
         modules, (*_SLOW, "pygments", "builder.deliver.publishing.engines", "builder.deliver.smoke.abrun")
     )

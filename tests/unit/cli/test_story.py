@@ -40,14 +40,14 @@ def test_build(do: Cli, tiny: TinyProject) -> None:
     err = do("-v", "build", "tiny").err
     assert told(err) == list(STORY)
     assert err.count("no lock for tiny yet") == 1
-    assert not re.search("^. (builder|httpx)", err, re.M) and "HTTP Request" not in err
+    assert not re.search("^. (builder|httpx2)", err, re.M) and "HTTP Request" not in err
 
 
 def test_everything(do: Cli, tiny: TinyProject) -> None:
     """``-vv`` names the level, and has the requests of libraries."""
     err = do("-vv", "build", "tiny").err
     assert "\nD builder: command: " in err
-    assert "\nI httpx: HTTP Request: " in err
+    assert "\nI httpx2: HTTP Request: " in err
     assert "builder.output" not in err
 
 

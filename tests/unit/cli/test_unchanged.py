@@ -268,7 +268,7 @@ def test_same_words(typed: Typed, more: tuple[str, ...]) -> None:
     assert (first.stdout, first.stderr) == (second.stdout, second.stderr)
     assert (json.loads(first.stdout)["seconds"] == {}) if more else ("built in 0.0 s" in first.stdout)
     imported = modules(typed, *more)
-    assert not imported & (SLOW | {"httpx", "ssl"})
+    assert not imported & (SLOW | {"httpx2", "ssl"})
     assert len(imported) <= 190
     assert "nothing that this command reads has changed" in typed.log()
     (record,) = [path for path in (typed.project.cache / "unchanged").iterdir()][-1:]
@@ -348,7 +348,7 @@ def test_publish(typed: Typed) -> None:
         asked = [(request.method, request.path) for request in registry.requests]
         names = ["/v2/t/tiny/manifests/26.11", "/v2/t/tiny/manifests/latest"]
         assert asked == [("GET", "/v2/"), *(("HEAD", name) for name in names)]
-        assert "httpx" in imported and not imported & SLOW - {"builder.core.model"}
+        assert "httpx2" in imported and not imported & SLOW - {"builder.core.model"}
 
         missed = [name for name in ("data/a.txt", "recipes/tiny.yaml") if _is_missed(publish, text(name))]
         (record,) = (cache / "smoke").iterdir()
@@ -371,7 +371,7 @@ def test_publish_to_a_layout(typed: Typed) -> None:
     publish = replace(typed, words=("publish", "tiny", "--to", "oci:../out"))
     publish.settle()
     index = typed.project.root.parent / "out/index.json"
-    assert not modules(publish) & (SLOW | {"httpx"})
+    assert not modules(publish) & (SLOW | {"httpx2"})
     index.write_text(index.read_text().replace('"latest"', '"other"'))
     assert not publish.is_known()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-import httpx
+import httpx2
 import pytest
 
 from builder.core.store.records import read_record, write_record
@@ -23,9 +23,9 @@ def downloads(monkeypatch):
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return httpx.Response(200, content=answer, request=httpx.Request("GET", url))
+        return httpx2.Response(200, content=answer, request=httpx2.Request("GET", url))
 
-    monkeypatch.setattr(httpx, "get", get)
+    monkeypatch.setattr(httpx2, "get", get)
     return answers
 
 
@@ -53,7 +53,7 @@ def test_mapping_is_cached(settings, downloads):
 
 
 @pytest.mark.parametrize(
-    "answer", [httpx.ConnectError("no network"), b"no JSON", b"[]", b'{"a": {}}', b'{"a": 1}']
+    "answer", [httpx2.ConnectError("no network"), b"no JSON", b"[]", b'{"a": {}}', b'{"a": 1}']
 )
 def test_mapping_is_not_available(settings, downloads, answer):
     """Without an answer an older mapping serves, or the built-in table."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from builder.cli.start import base
@@ -15,9 +15,9 @@ from builder.core.settings import Settings
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     def head(url: str, **options: object) -> None:
-        raise httpx.ConnectError("no route")
+        raise httpx2.ConnectError("no route")
 
-    monkeypatch.setattr(httpx, "head", head)
+    monkeypatch.setattr(httpx2, "head", head)
 
 
 @pytest.mark.parametrize(("makes_debian", "chosen"), [(True, DEBIAN_BASE), (False, DOCKER_BASE)])
@@ -32,7 +32,7 @@ def test_silent_hub(
 
 def test_hub(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any answer will do: Docker Hub asks for a token."""
-    monkeypatch.setattr(httpx, "head", lambda url, **options: httpx.Response(401))
+    monkeypatch.setattr(httpx2, "head", lambda url, **options: httpx2.Response(401))
     assert usual_base(settings) == (DOCKER_BASE, "")
 
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from builder.formats.net import download
@@ -26,7 +26,7 @@ def source_of(*ends: int) -> tuple[list[int], object]:
         for start in range(offset, end, 100):
             yield DATA[start : min(start + 100, end)]
         if end < len(DATA):
-            raise httpx.ReadError("cut")
+            raise httpx2.ReadError("cut")
 
     return asked, source
 
@@ -68,7 +68,7 @@ def test_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_retry_decides(tmp_path: Path) -> None:
     """An error that retry raises ends the download; what arrived stays in the file."""
 
-    def give_up(error: httpx.HTTPError, failures: int) -> None:
+    def give_up(error: httpx2.HTTPError, failures: int) -> None:
         raise LookupError(str(error))
 
     _, source = source_of(500)
@@ -84,5 +84,5 @@ def test_retry_decides(tmp_path: Path) -> None:
 )
 def test_body_from(status: int, headers: dict[str, str], body: bytes) -> None:
     """The bytes from the offset on, whether the server supports ranges or not."""
-    response = httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
+    response = httpx2.Response(status, headers=headers, stream=httpx2.ByteStream(body))
     assert b"".join(body_from(response, 100)) == DATA[100:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-import httpx
+import httpx2
 import pytest
 
 from builder.core.errors import UsageError
@@ -14,8 +14,8 @@ from builder.formats.net.findlinks import FindLinks
 
 def remote(text: str, place: str = "https://h.example/") -> list[str]:
     """The URLs of a.whl on a page with this text."""
-    transport = httpx.MockTransport(lambda request: httpx.Response(200, text=text))
-    with httpx.Client(transport=transport) as client:
+    transport = httpx2.MockTransport(lambda request: httpx2.Response(200, text=text))
+    with httpx2.Client(transport=transport) as client:
         return list(FindLinks([place]).remote("a.whl", client))
 
 

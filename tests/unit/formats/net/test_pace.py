@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from builder.formats.net import pace
@@ -33,13 +33,13 @@ def test_trickling_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             clock[0] += 40
             yield b"x"
 
-    def retry(error: httpx.HTTPError, failures: int) -> None:
+    def retry(error: httpx2.HTTPError, failures: int) -> None:
         if failures == 3:
             raise error
 
     def source(offset: int) -> Iterator[bytes]:
         return body_from(
-            httpx.Response(
+            httpx2.Response(
                 200 if not offset else 206, headers={"Content-Range": f"bytes {offset}-"}, content=body()
             ),
             offset,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 
-import httpx
+import httpx2
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,8 +43,8 @@ BODY = st.one_of(st.binary(max_size=50), JSON.map(lambda value: json.dumps(value
 def test_any_response(header: str, body: bytes) -> None:
     """No header and no body ends in anything but a value."""
     names = ("Retry-After", "Content-Length", "Content-Type", "Content-Encoding")
-    headers = httpx.Headers([(name.encode(), header.encode("latin-1", "ignore")) for name in names])
-    answer = Answer(503, "", headers, body, httpx.URL("https://registry.example/v2/"))
+    headers = httpx2.Headers([(name.encode(), header.encode("latin-1", "ignore")) for name in names])
+    answer = Answer(503, "", headers, body, httpx2.URL("https://registry.example/v2/"))
     wait = answer.retry_after
     assert wait is None or wait >= 0
     assert all(len(code) <= 100 and len(message) <= 300 for code, message in answer.errors())

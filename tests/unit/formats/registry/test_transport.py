@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from builder.core.errors import RegistryError
@@ -48,18 +48,18 @@ def test_redirect_without_credentials(store: Store) -> None:
 
 def encrypted(
     monkeypatch: pytest.MonkeyPatch, answers: dict[str, tuple[int, dict[str, str]]], body: Any = b""
-) -> list[httpx.Request]:
+) -> list[httpx2.Request]:
     """Replaces the network by ``answers`` (by method); returns the list that the requests are added to."""
-    seen: list[httpx.Request] = []
+    seen: list[httpx2.Request] = []
 
-    def handle(request: httpx.Request) -> httpx.Response:
+    def handle(request: httpx2.Request) -> httpx2.Response:
         seen.append(request)
         status, headers = answers.get(request.method, (404, {}))
-        stream = httpx.ByteStream(body) if isinstance(body, bytes) else None
-        return httpx.Response(status, headers=headers, stream=stream, content=None if stream else body)
+        stream = httpx2.ByteStream(body) if isinstance(body, bytes) else None
+        return httpx2.Response(status, headers=headers, stream=stream, content=None if stream else body)
 
-    make = httpx.Client
-    monkeypatch.setattr(httpx, "Client", lambda **kw: make(transport=httpx.MockTransport(handle)))
+    make = httpx2.Client
+    monkeypatch.setattr(httpx2, "Client", lambda **kw: make(transport=httpx2.MockTransport(handle)))
     return seen
 
 
