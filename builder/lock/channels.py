@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from builder.core.errors import ConfigError
@@ -14,6 +16,7 @@ from builder.core.redact import redact
 from builder.core.settings import Settings
 from builder.core.store.folders import CacheFolders
 from builder.formats.net.mirrors import mirrored_url, moved_back
+from builder.formats.net.trust import trusted
 from builder.formats.net.urlvariables import expanded
 
 from .condaspec import parsed_spec
@@ -168,10 +171,13 @@ def places(request: SolveRequest, found: Sequence[SolverChannel]) -> tuple[list[
 def gateway(settings: Settings) -> Any:
     """Return rattler's reader of channel indexes, with builder's cache; offline only the cache.
 
-    py-rattler 0.28 waits for a file without end, unless it has a limit (15 minutes).
+    py-rattler 0.28 waits for a file without end, unless it has a limit (15 minutes). It trusts
+    SSL_CERT_FILE as it is when a client is made.
     """
     from rattler import Client, Gateway, SourceConfig
 
     action: Any = "force-cache-only" if settings.offline else "cache-or-fetch"
     config, cache = SourceConfig(cache_action=action), CacheFolders(settings.cache).repodata
-    return Gateway(cache_dir=cache, default_config=config, client=Client(timeout=900))
+    with tempfile.TemporaryDirectory() as folder, trusted(Path(folder)):
+        client = Client(timeout=900)
+    return Gateway(cache_dir=cache, default_config=config, client=client)

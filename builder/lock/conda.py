@@ -10,6 +10,7 @@ from typing import Any
 from builder.core.errors import BuilderError, ConfigError, FetchError, SolveError
 from builder.core.model import LockedPackage
 from builder.core.redact import redact
+from builder.formats.net.trust import network_hint
 
 from .channels import ONLY, SolverChannel, gateway, meant, named_channels, stored_url, unreadable
 from .condaspec import parsed_spec
@@ -147,7 +148,8 @@ def _explained(
 
     if not isinstance(error, SolverError):
         hint = "check the name and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO' (or a folder)"
-        return FetchError(unreadable(error, channels), hint)
+        problem = unreadable(error, channels)
+        return FetchError(problem, network_hint(problem, hint))
     text = redact(unexpanded(str(error), (channel.name for channel in channels))).strip()
     reason = text.removeprefix("Cannot solve the request because of: ")
     return SolveError(

@@ -19,6 +19,7 @@ from builder.core.redact import redact
 from builder.core.settings import expand_home
 from builder.formats.net.mirrors import mirrored_url, public_url
 from builder.formats.net.pipconfig import PYPI, PipConfiguration, pip_configuration
+from builder.formats.net.trust import network_hint
 from builder.formats.net.urlvariables import expanded
 
 from .config.recipe import Recipe
@@ -223,11 +224,12 @@ def _unreachable_indexes(request: SolveRequest, urls: Sequence[str]) -> tuple[st
     unreachable = probe_indexes(request, urls, 500 if has_fallback else 1000)
     for message in unreachable.values():
         if not has_fallback:
-            raise FetchError(
-                f"{request.environment.path}: {message}",
+            hint = (
                 "check the network; or name a copy: BUILDER_MIRRORS='FROM=TO'; or use pip's configuration: "
-                f"pip: {{fallback: pip}} in {request.recipe.source or 'the recipe'}",
+                f"pip: {{fallback: pip}} in {request.recipe.source or 'the recipe'}"
             )
+            problem = f"{request.environment.path}: {message}"
+            raise FetchError(problem, network_hint(message, hint))
         request.reporter.note(f"{message}: using pip's own configuration, the recipe's fallback")
     return tuple(unreachable)
 

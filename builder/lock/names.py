@@ -69,13 +69,11 @@ def _download() -> Mapping[str, str] | None:
     """Return the mapping; None if it is not available or not as expected."""
     import httpx2
 
-    from builder.formats.net.http import tls_context
+    from builder.formats.net.http import make_client
 
     try:
-        limits = httpx2.Timeout(15, connect=3)
-        tls = tls_context()
-        answer = httpx2.get(MAPPING_URL, timeout=limits, verify=tls, follow_redirects=True)
-        answer.raise_for_status()
+        with make_client(1, timeout=httpx2.Timeout(15, connect=3)) as client:
+            answer = client.get(MAPPING_URL).raise_for_status()
         records = json.loads(answer.content)
         return {str(record["conda_name"]): str(record["pypi_name"]) for record in records.values()}
     except (httpx2.HTTPError, ValueError, KeyError, TypeError, AttributeError) as e:

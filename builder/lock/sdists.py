@@ -18,6 +18,7 @@ from builder.core.redact import redact
 from builder.formats.net.findlinks import as_path
 from builder.formats.net.http import make_client, why_unreachable
 from builder.formats.net.simpleindex import read_page
+from builder.formats.net.trust import network_hint
 from builder.formats.net.urlvariables import expanded
 
 from .config.recipe import Recipe
@@ -100,7 +101,8 @@ def _files(page: str, request: SolveRequest, client: httpx2.Client) -> Iterator[
         if isinstance(e, httpx2.HTTPStatusError) and e.response.status_code in (403, 404, 410):
             return
         problem = f"{redact(page)} does not answer ({why_unreachable(e)})"
-        raise FetchError(problem, "check the network and the indexes") from None
+        hint = network_hint(problem, "check the network and the indexes")
+        raise FetchError(problem, hint) from None
 
 
 def _sdist(

@@ -19,7 +19,7 @@ from builder.core.errors import BuilderError, FetchError, SolveError
 from builder.core.markers import ARCHITECTURES
 from builder.core.redact import redact
 from builder.core.store.folders import CacheFolders
-from builder.formats.net.pipconfig import pip_configuration
+from builder.formats.net.trust import network_hint, write_bundle
 from builder.formats.net.urlvariables import is_own
 
 from .hints import pip_hint
@@ -126,7 +126,7 @@ def _command(request: SolveRequest, python: str, interpreter: str) -> list[str]:
 
 
 def _environment(programs: Path) -> dict[str, str]:
-    """Return the environment without settings of uv and builder, and with pip's certificates.
+    """Return the environment without settings of uv and builder, and with whom builder trusts.
 
     A program that fails stands for git: builder fetches repositories itself, and locks their
     commits.
@@ -134,9 +134,9 @@ def _environment(programs: Path) -> dict[str, str]:
     programs.mkdir()
     (programs / "git").symlink_to(shutil.which("false") or os.devnull)
     env = {name: value for name, value in os.environ.items() if not _is_setting(name)}
-    if cert := pip_configuration().cert:
-        env.setdefault("SSL_CERT_FILE", cert)
-    env |= {"NO_COLOR": "1", "UV_NO_WRAP": "1", "PATH": f"{programs}:{env.get('PATH', os.defpath)}"}
+    env |= {"SSL_CERT_FILE": str(write_bundle(programs)), "NO_COLOR": "1", "UV_NO_WRAP": "1"}
+    env["PATH"] = f"{programs}:{env.get('PATH', os.defpath)}"
+    env.pop("SSL_CERT_DIR", None)  # the bundle has its authorities
     return env
 
 
@@ -175,7 +175,7 @@ def _explained(
     text = re.sub(r"(?m)^\s*(error|cause):\s*", "", raw).strip()
     if _NETWORK_ERROR.search(text):
         hint = "check the network and the indexes; PIP_NO_INDEX=1 uses find-links only"
-        return FetchError(f"{path}: pip packages: {text}", hint)
+        return FetchError(f"{path}: pip packages: {text}", network_hint(text, hint))
     named = [s.where for s in specs if re.search(rf"(?<![\w.-]){re.escape(s.name)}(?![\w-])", text)]
     where = named[0] if len(named) == 1 else path
     hint = pip_hint(text, provided, indexes, request.recipe)

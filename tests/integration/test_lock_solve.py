@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
 import urllib.request
@@ -30,7 +29,7 @@ from builder.lock.file import write_lock
 from builder.lock.inputs import Inputs, stale_reasons
 from builder.lock.request import LockRequest
 from builder.lock.solve import lock_target
-from tests.support.channel import TIMESTAMP, index_channel, make_package, serve
+from tests.support.channel import TIMESTAMP, index_channel, make_package, serve, simple_index
 from tests.support.wheels import make_wheel
 
 BASE = LockedBase("debian:bookworm", "sha256:" + "0" * 64)
@@ -411,7 +410,7 @@ def test_no_probes(target, settings, tmp_path, monkeypatch):
     def late(*args, **options):
         raise httpx2.ReadTimeout("late")
 
-    monkeypatch.setattr(httpx2, "head", late)
+    monkeypatch.setattr(httpx2.Client, "head", late)
     with serve(tmp_path) as server:
         index = f"- python\n- pip:\n  - --index-url {server.url}/simple\n  - alpha\n"
         for values in ({}, {"pip": {"fallback": "pip"}}):
@@ -423,7 +422,7 @@ def test_no_probes(target, settings, tmp_path, monkeypatch):
 def test_index_without_first_page(target, settings, tmp_path, monkeypatch):
     """Where its page of all packages is an error, uv decides; with a fallback the index is left out."""
     simple_index(tmp_path / "simple", make_wheel(tmp_path / "w", "alpha", "1.0"))
-    monkeypatch.setattr(httpx2, "head", lambda *args, **options: httpx2.Response(504))
+    monkeypatch.setattr(httpx2.Client, "head", lambda *args, **options: httpx2.Response(504))
     with serve(tmp_path) as server:
         index = f"- python\n- pip:\n  - --index-url {server.url}/simple\n  - alpha\n"
         assert versions(lock(target(index), settings))["alpha"] == "1.0"
@@ -468,18 +467,6 @@ def test_offline(target, settings, channel):
 
 
 # pip
-
-
-def simple_index(folder: Path, *wheels: Path) -> Path:
-    """A static PEP 503 index of these wheels."""
-    for path in wheels:
-        page = folder / re.sub(r"[-_.]+", "-", path.name.split("-")[0]).lower() / "index.html"
-        page.parent.mkdir(parents=True, exist_ok=True)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        (folder / path.name).write_bytes(path.read_bytes())
-        old = page.read_text() if page.exists() else ""
-        page.write_text(f'{old}<a href="../{path.name}#sha256={digest}">{path.name}</a>\n')
-    return folder
 
 
 def test_pip_on_top_of_conda(target, settings, tmp_path):

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 import json
+import re
+import ssl
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -78,6 +81,18 @@ def index_channel(folder: Path) -> Path:
     return folder
 
 
+def simple_index(folder: Path, *wheels: Path) -> Path:
+    """A static PEP 503 index of these wheels."""
+    for path in wheels:
+        page = folder / re.sub(r"[-_.]+", "-", path.name.split("-")[0]).lower() / "index.html"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        (folder / path.name).write_bytes(path.read_bytes())
+        old = page.read_text() if page.exists() else ""
+        page.write_text(f'{old}<a href="../{path.name}#sha256={digest}">{path.name}</a>\n')
+    return folder
+
+
 @dataclass
 class Server:
     """A folder served over http. ``requests`` are the paths of GET requests, in order."""
@@ -90,8 +105,8 @@ class Server:
 
 
 @contextmanager
-def serve(folder: Path) -> Iterator[Server]:
-    """Serves a folder over http on loopback, on a free port."""
+def serve(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
+    """Serves a folder over http, or https, on loopback, on a free port."""
     server = Server("")
 
     class Handler(SimpleHTTPRequestHandler):
@@ -106,9 +121,11 @@ def serve(folder: Path) -> Iterator[Server]:
 
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
     httpd.daemon_threads = True
+    if tls is not None:
+        httpd.socket = tls.wrap_socket(httpd.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
-    server.url = f"http://127.0.0.1:{httpd.server_port}"
+    server.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{httpd.server_port}"
     try:
         yield server
     finally:

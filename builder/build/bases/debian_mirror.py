@@ -6,12 +6,15 @@ import hashlib
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from builder.core.settings import Settings
 from builder.core.store.leftovers import temporary_folder
 from builder.formats.net.apt import parse_stanza
+from builder.formats.net.proxies import proxy_for
+from builder.formats.net.trust import authorities, write_bundle
 
 _APT_HELPER = "/usr/lib/apt/apt-helper"
 _PASSED_ON = re.compile(
@@ -23,10 +26,16 @@ _PASSED_ON = re.compile(
 _CREDENTIALS = (Path("/etc/apt/auth.conf"), Path("/etc/apt/auth.conf.d"))
 
 
-def apt_options() -> str:
+def apt_options(folder: Path, uris: Iterable[str]) -> str:
     """Return this machine's settings of apt for the mirror, as apt.conf(5) writes them.
 
-    They are proxies, certificates and time checks. Empty when there is no apt.
+    They are proxies, certificates and time checks: those of apt's configuration, else of the
+    environment. Empty when there is no apt.
+
+    Args:
+        folder: gets the file with the authorities that are trusted, see
+            :func:`builder.formats.net.trust.write_bundle`.
+        uris: the mirrors.
     """
     try:
         dump = subprocess.run(
@@ -34,7 +43,24 @@ def apt_options() -> str:
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return ""
-    return "".join(f"{line}\n" for line in dump.splitlines() if _is_passed_on(line))
+    lines = [line for line in dump.splitlines() if _is_passed_on(line)]
+    if not any(re.match(r"(?i)Acquire::https?::Proxy[: ]", line) for line in lines):
+        lines += _proxy_lines(uris)
+    if len(authorities()) > 1 and not any("::cainfo " in line.lower() for line in lines):
+        lines.append(f'Acquire::https::CaInfo "{write_bundle(folder)}";')
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _proxy_lines(uris: Iterable[str]) -> Iterator[str]:
+    """Yield the settings for the proxies of mirrors, which the environment names."""
+    for uri in uris:
+        parts = urlsplit(uri)
+        if parts.scheme in ("http", "https"):
+            proxy = proxy_for(uri)
+            # apt's name for a proxy that resolves names itself
+            url = re.sub(r"^socks5:", "socks5h:", proxy.url) if proxy else "DIRECT"
+            value = url.replace('"', "%22")
+            yield f'Acquire::{parts.scheme}::Proxy::{parts.hostname} "{value}";'
 
 
 def apt_credentials() -> str:
@@ -66,6 +92,9 @@ def mirror_state(sources: str, settings: Settings) -> str | None:
     """
     state = hashlib.sha256()
     with temporary_folder(settings.tmpdir, 0o700) as tmp:
+        settings_file = tmp / "apt.conf"
+        settings_file.write_text(apt_options(tmp, uris_of(sources)))
+        env = {**os.environ, "APT_CONFIG": str(settings_file)}
         for number, url in enumerate(_release_files(sources)):
             if "@" in url.partition("://")[2].partition("/")[0]:
                 return ""
@@ -73,12 +102,23 @@ def mirror_state(sources: str, settings: Settings) -> str | None:
             command = [_APT_HELPER, "-o", f"Dir::State={tmp}", "download-file", url, str(target)]
             try:
                 subprocess.run(
-                    command, check=True, capture_output=True, timeout=120, stdin=subprocess.DEVNULL
+                    command,
+                    check=True,
+                    capture_output=True,
+                    timeout=120,
+                    stdin=subprocess.DEVNULL,
+                    env=env,
                 )
                 state.update(target.read_bytes())
             except (OSError, subprocess.SubprocessError):
                 return None
     return state.hexdigest()
+
+
+def uris_of(sources: str) -> list[str]:
+    """Return the URIs of apt sources in deb822 form."""
+    blocks = map(parse_stanza, sources.split("\n\n"))
+    return [uri for block in blocks for uri in block.get("URIs", "").split()]
 
 
 def _release_files(sources: str) -> Iterator[str]:

@@ -32,7 +32,7 @@ from builder.formats.oci.image import plain_image
 from builder.formats.qemu import is_registered, registration_hint
 from builder.formats.trees.member import counted
 
-from .debian_mirror import apt_credentials, apt_options
+from .debian_mirror import apt_credentials, apt_options, uris_of
 from .debian_tar import reproducible_tar
 from .pack import pack_tar
 
@@ -119,7 +119,7 @@ def _make_layer(
             stdin=sources,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=_environment(work.settings, folder),
+            env=_environment(base, work.settings, folder),
             process_group=0,  # Ctrl-C reaches builder alone
         )
         layer, code = _pack(process, base, work, advance)
@@ -160,13 +160,14 @@ def _with_own_mounts(command: list[str]) -> list[str]:
     return [*unshare, *command] if possible else command
 
 
-def _environment(settings: Settings, folder: Path) -> dict[str, str]:
+def _environment(base: DebianBase, settings: Settings, folder: Path) -> dict[str, str]:
     env = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
     env["PATH"] = f"{env.get('PATH', '')}:/usr/sbin:/sbin"
     env["SOURCE_DATE_EPOCH"] = str(settings.epoch)
     env["LC_ALL"] = "C.UTF-8"
     env["TMPDIR"] = str(folder)
-    env["_BUILDER_APT_CONF"], env["_BUILDER_APT_AUTH"] = apt_options(), apt_credentials()
+    env["_BUILDER_APT_CONF"] = apt_options(folder, uris_of(base.sources))
+    env["_BUILDER_APT_AUTH"] = apt_credentials()
     return env
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from builder.core.datafiles import table
 from builder.core.errors import FetchError
 from builder.core.model import FIND_LINKS, WHEELS, LockedPackage
-from builder.core.redact import redact
+from builder.formats.net.trust import network_hint
 from builder.formats.net.urlvariables import UrlVariables, variables_in
 
 
@@ -47,7 +47,6 @@ def _hint(package: LockedPackage, reasons: str, variables: UrlVariables, offline
         "offline": offline,
         "unnamed": unnamed is not None,
         "unset": bool(unset),
-        "certificate": "CERTIFICATE" in reasons,
         "removed": "HTTP 404" in reasons or "HTTP 410" in reasons,
         "denied": "HTTP 401" in reasons or "HTTP 403" in reasons,
         "other": True,
@@ -55,11 +54,5 @@ def _hint(package: LockedPackage, reasons: str, variables: UrlVariables, offline
     case = next(name for name, applies in cases.items() if applies)
     variable = unnamed or next(iter(unset), "")
     hint: str = table(__file__, "hints.yaml")[case]
-    return hint.format(file=package.filename, name=package.name, variable=variable)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an exception's text, without credentials."""
-    lines = str(error).splitlines()
-    text = lines[0] if lines else "no answer"
-    return " ".join(redact(word) for word in text.split())
+    hint = hint.format(file=package.filename, name=package.name, variable=variable)
+    return network_hint(reasons, hint)

@@ -24,7 +24,7 @@ from builder.formats.net.urlvariables import NO_VARIABLES, UrlVariables
 from builder.lock.inputs import Inputs
 from builder.lock.sourcerecords import stays_inside
 
-from .failure import NotAvailable, first_line, not_found
+from .failure import NotAvailable, not_found
 from .places import LocalFile, Places, Url
 from .verify import Verifier
 
@@ -231,12 +231,14 @@ class _Fetcher:
         """Download into the partial file; a failing server counts as one without the package."""
         import httpx2
 
+        from builder.formats.net.http import why_unreachable
+
         try:
             downloader.download(package, place.url, part)
         except (httpx2.HTTPError, httpx2.InvalidURL) as e:
             if isinstance(e, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
                 self._unreachable.add(place.host)
-            raise NotAvailable(f"{type(e).__name__}: {first_line(e)}") from None
+            raise NotAvailable(why_unreachable(e)) from None
 
 
 def _fetched(package: LockedPackage, path: Path) -> Fetched:

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 
 from builder.build.fetch.download import Downloader, open_partial
-from builder.build.fetch.failure import NotAvailable, first_line
+from builder.build.fetch.failure import NotAvailable
 from builder.build.fetch.packages import fetch_packages
 from builder.core import tarheaders as tar
 from builder.core.errors import FetchError, HashMismatch
@@ -24,8 +24,9 @@ from builder.core.workspace import Workspace
 from builder.formats.layers.bounds import most_unpacked
 from builder.formats.layers.zips import ZIP_ERRORS
 from builder.formats.net.findlinks import as_path
-from builder.formats.net.http import make_client
+from builder.formats.net.http import make_client, why_unreachable
 from builder.formats.net.mirrors import mirrors_of
+from builder.formats.net.trust import network_hint
 from builder.formats.trees.reader import TarReader
 
 from .bounds import MAX_MEMBERS, MAX_TAR
@@ -69,8 +70,9 @@ def fetch_archive(url: str, sha256: str, name: str, work: Workspace) -> tuple[Pa
             return _download(place, name, work.store, work.reporter)
         except NotAvailable as e:
             tried.append(f"{redact(place)}: {e}")
+    problem = f"{shown} could not be fetched: {'; '.join(tried)}"
     hint = "check the address and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'"
-    raise FetchError(f"{shown} could not be fetched: {'; '.join(tried)}", hint)
+    raise FetchError(problem, network_hint(problem, hint))
 
 
 def _download(url: str, name: str, store: Store, reporter: Reporter) -> tuple[Path, str]:
@@ -87,7 +89,7 @@ def _download(url: str, name: str, store: Store, reporter: Reporter) -> tuple[Pa
             digest = part.digest()
         return store.adopt(temporary, digest), digest.removeprefix("sha256:")
     except (httpx2.HTTPError, httpx2.InvalidURL) as e:
-        raise NotAvailable(f"{type(e).__name__}: {first_line(e)}") from None
+        raise NotAvailable(why_unreachable(e)) from None
     finally:
         temporary.unlink(missing_ok=True)
 

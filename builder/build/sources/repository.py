@@ -21,6 +21,7 @@ from builder.core.store.folders import CacheFolders
 from builder.core.workspace import Workspace
 from builder.formats.net.findlinks import as_path
 from builder.formats.net.mirrors import mirrors_of
+from builder.formats.net.trust import authorities, network_hint, write_bundle
 from builder.lock.sourcerecords import GIT_HASH
 
 _FETCH = ("--quiet", "--no-write-fetch-head", "--force")
@@ -134,7 +135,9 @@ class Repository:
         """Yield the repository's mirrors (``BUILDER_MIRRORS``), then the repository itself."""
         for place in [*mirrors_of(self._settings, without_userinfo(self._url)), self._url]:
             path = as_path(place)
-            yield Git(folder, path.as_uri() if path is not None else place)
+            # git trusts the system's by itself, and those of the user's settings of git
+            bundle = write_bundle(self._folder) if len(authorities()) > 1 else None
+            yield Git(folder, path.as_uri() if path is not None else place, bundle)
 
     def _fetched(self, revision: str) -> str | None:
         """Fetch one revision without its history and return its commit, None if there is none.
@@ -184,6 +187,7 @@ class Repository:
                 "check the address; write user and token into ~/.netrc or a credential helper of git",
             )
         hint = "check the address and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'"
+        hint = network_hint(reason, hint)
         return FetchError(f"{self.shown} cannot be fetched: {reason}", hint)
 
 

@@ -34,12 +34,12 @@ from builder.formats.net.apt import (
 )
 from builder.formats.net.debarchives import host_mirrors, mirrored_archive, public_archive
 from builder.formats.net.mirrors import mirrored_url, public_url
+from builder.formats.net.trust import write_bundle
 
 log = logging.getLogger(__name__)
 
 #: Where the folder is in the container.
 MOUNTED = "/run/builder-apt"
-_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 #: Settings that name files of this machine, which the container does not have.
 _LOCAL_SETTING = re.compile(r"Dir::|Acquire::https(::[^ ]+)?::(CaInfo|SslCert|SslKey) ", re.I)
 _WITHOUT_APT = (
@@ -155,10 +155,10 @@ def prepare_network(folder: Path, base: AptBase, settings: Settings, where: str)
         (folder / "sources.d").mkdir()
         text = "\n".join(written(source) for source in sources)
         (folder / "sources.d" / "base.sources").write_text(text)
-    lines = [line for line in apt_options().splitlines() if not _LOCAL_SETTING.match(line)]
+    lines = apt_options(folder, _uris(sources)).splitlines()
+    lines = [line for line in lines if not _LOCAL_SETTING.match(line)]
     (folder / "apt.conf").write_text("".join(f"{line}\n" for line in lines))
-    if _CERTIFICATES.is_file():
-        shutil.copyfile(_CERTIFICATES, folder / "ca.crt")
+    shutil.copyfile(write_bundle(folder), folder / "ca.crt")
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)  # the container's root may be another user
     folders = _folders(set(_uris(sources)).difference(_uris(base.sources)))

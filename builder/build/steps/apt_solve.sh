@@ -3,13 +3,15 @@
 # apt_solve.py. apt runs as root of a namespace without other users; sources and certificates are as the
 # mounted folder has them.
 here=/run/builder-apt
+# whom the base trusts, and whom builder trusts
+authorities=/tmp/builder-authorities.pem
+cat /etc/ssl/certs/ca-certificates.crt $here/ca.crt >$authorities 2>/dev/null
 apt() {
     command=$1; shift
     set -- -q -o APT::Sandbox::User=root -o Acquire::Languages=none "$@"
     [ -d $here/sources.d ] && set -- -o Dir::Etc::SourceList=/dev/null \
         -o Dir::Etc::SourceParts=$here/sources.d "$@"
-    [ -s /etc/ssl/certs/ca-certificates.crt ] || [ ! -s $here/ca.crt ] ||
-        set -- -o Acquire::https::CaInfo=$here/ca.crt "$@"
+    [ ! -s $authorities ] || set -- -o Acquire::https::CaInfo=$authorities "$@"
     $command "$@"
 }
 for package do

@@ -1,4 +1,4 @@
-"""HTTP clients that follow this machine's settings: certificates, proxies, netrc, time limits."""
+"""The HTTP client: certificates, proxies, netrc, time limits."""
 
 from __future__ import annotations
 
@@ -7,40 +7,23 @@ import netrc
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Generator, Iterator
-from pathlib import Path
-from typing import Any
 
 import httpx2
 
-from builder.core.errors import FetchError, UsageError
+from builder.core.errors import UsageError
 from builder.core.redact import redact
 from builder.core.settings import expand_home
 from builder.core.version import __version__
 
-from .pipconfig import pip_configuration
+from .proxies import Proxy, proxy_for
+from .trust import tls_context
 
 #: Seconds to connect (10), and between two parts of an answer (30).
 TIMEOUT = httpx2.Timeout(30.0, connect=10.0)
 #: Seconds to connect, and for the answer to :func:`probe`.
 PROBE_TIMEOUT = httpx2.Timeout(5.0, connect=10.0)
-
-
-def tls_context() -> ssl.SSLContext:
-    """Return the certificates that this machine trusts.
-
-    The first of these that is set: SSL_CERT_FILE, PIP_CERT, REQUESTS_CA_BUNDLE, ``cert`` in pip's
-    configuration, the certificates of the system.
-
-    Raises:
-        FetchError: one of them names a file without certificates.
-    """
-    variables = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
-    named = [(name, os.environ.get(name)) for name in variables]
-    for name, value in (*named, ("pip's configuration (cert)", pip_configuration().cert)):
-        if value:
-            return _context_from(name, expand_home(value))
-    return ssl.create_default_context()
 
 
 def probe(url: str, refused: int = 400) -> str:
@@ -49,24 +32,35 @@ def probe(url: str, refused: int = 400) -> str:
     A server that is slow to respond can be used: a proxy may have to fetch the file first.
     """
     try:
-        answer = httpx2.head(
-            url, timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context()
-        )
-    except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as e:
+        with make_client(1, timeout=PROBE_TIMEOUT) as client:
+            answer = client.head(url)
+    except (httpx2.HTTPError, httpx2.InvalidURL) as e:
         return "" if isinstance(e, httpx2.ReadTimeout) else why_unreachable(e)
     return f"HTTP {answer.status_code}" if answer.status_code >= refused else ""
 
 
 def why_unreachable(error: Exception) -> str:
-    """Return the reason why a server does not respond, in a few words without credentials."""
+    """Return the reason why a server does not respond, in a few words without credentials.
+
+    If it was asked through a proxy, the reason names the proxy.
+    """
+    found = (_reason(cause) for cause in (error, *causes(error)))
+    reason = next(filter(None, found), "") or redact(str(error)) or type(error).__name__
+    return f"{reason}{''.join(getattr(error, '__notes__', ()))}"
+
+
+def _reason(error: BaseException) -> str:
     if isinstance(error, httpx2.TimeoutException):
         return "no response in time"
-    for cause in causes(error):
-        if isinstance(cause, socket.gaierror):
-            return "unknown host name"
-        if isinstance(cause, ConnectionRefusedError):
-            return "it refuses connections"
-    return redact(str(error)) or type(error).__name__
+    if isinstance(error, httpx2.ProxyError):
+        return f"the proxy refused: {error}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, socket.gaierror):
+        return "unknown host name"
+    if isinstance(error, httpx2.ReadError | httpx2.WriteError | httpx2.RemoteProtocolError):
+        return f"the connection broke ({type(error).__name__})"
+    return "it refuses connections" if isinstance(error, ConnectionRefusedError) else ""
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -77,16 +71,6 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(current))
         yield current
         current = current.__cause__ or current.__context__
-
-
-def _context_from(name: str, path: Path) -> ssl.SSLContext:
-    try:
-        if path.is_dir():  # REQUESTS_CA_BUNDLE may name a folder
-            return ssl.create_default_context(capath=str(path))
-        return ssl.create_default_context(cafile=str(path))
-    except OSError as e:  # includes ssl.SSLError
-        problem = f"{name} names {path}, which holds no certificates: {e}"
-        raise FetchError(problem, "correct or unset it") from None
 
 
 class _Credentials(httpx2.Auth):
@@ -111,45 +95,63 @@ class _Credentials(httpx2.Auth):
             yield request
 
 
-class _Client(httpx2.Client):
-    """Raises httpx2.InvalidURL for every host name that cannot be one.
+class _Routes(httpx2.BaseTransport):
+    """Sends each request directly, or through the proxy for its host.
 
-    httpx2 and the resolver raise other exceptions, also for an address to which a server redirects.
+    An error of a request through a proxy has a note that names the proxy.
     """
 
-    def build_request(self, *args: Any, **options: Any) -> httpx2.Request:
-        with _invalid_host():
-            return super().build_request(*args, **options)
+    def __init__(self, tls: ssl.SSLContext, limits: httpx2.Limits) -> None:
+        self._tls, self._limits = tls, limits
+        self._lock = threading.Lock()
+        self._transports: dict[Proxy | None, httpx2.HTTPTransport] = {}
 
-    def send(self, *args: Any, **options: Any) -> httpx2.Response:
-        with _invalid_host():
-            return super().send(*args, **options)
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        proxy = proxy_for(str(request.url))
+        with self._lock:
+            if proxy not in self._transports:
+                url = proxy.url if proxy else None
+                route = httpx2.HTTPTransport(verify=self._tls, limits=self._limits, proxy=url)
+                self._transports[proxy] = route
+        try:
+            return self._transports[proxy].handle_request(request)
+        except UnicodeError as e:  # of the resolver, for "a..b" (httpx2 2.16)
+            raise httpx2.ConnectError(f"not a host name: {e}") from None
+        except httpx2.TransportError as e:
+            if proxy:
+                e.add_note(f", through {proxy}")
+            raise
+
+    def close(self) -> None:
+        for transport in self._transports.values():
+            transport.close()
 
 
-@contextlib.contextmanager
-def _invalid_host() -> Iterator[None]:
-    try:
-        yield
-    except UnicodeError as e:  # also idna.IDNAError
-        raise httpx2.InvalidURL(f"not a host name: {e}") from None
-
-
-def make_client(connections: int = 16) -> httpx2.Client:
-    """Return a client with keep-alive, redirects, netrc, and proxies from the environment.
+def make_client(
+    connections: int = 16,
+    *,
+    registry: str = "",
+    timeout: httpx2.Timeout = TIMEOUT,
+) -> httpx2.Client:
+    """Return a client with keep-alive, proxies (:func:`.proxies.proxy_for`), and redirects.
 
     It asks for files without compression, so that their bytes are those on the server.
 
     Args:
         connections: the largest number of connections.
+        registry: ``host[:port]``, if it is for a registry: then it follows no redirect, and has no
+            credentials. Otherwise those of the URL, else of netrc.
+        timeout: for its requests.
 
     Raises:
-        FetchError: see :func:`tls_context`.
+        FetchError: see :func:`.trust.tls_context`.
     """
-    return _Client(
-        timeout=TIMEOUT,
-        follow_redirects=True,
-        limits=httpx2.Limits(max_connections=connections, max_keepalive_connections=connections),
+    limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
+    return httpx2.Client(
+        timeout=timeout,
+        follow_redirects=not registry,
         headers={"User-Agent": f"builder/{__version__}", "Accept-Encoding": "identity"},
-        auth=_Credentials(),
-        verify=tls_context(),
+        auth=None if registry else _Credentials(),
+        transport=_Routes(tls_context(registry), limits),
+        trust_env=False,
     )

@@ -3,7 +3,6 @@
 ===============  ==================================================================================
 ``credentials``  where user names and passwords come from
 ``auth``         Basic and Bearer authentication
-``tls``          certificates; which hosts may use plain http
 ``transport``    requests: scheme, redirects, retries, limits
 ``errors``       hints for what a registry refuses
 ``manifests``    manifests and tags

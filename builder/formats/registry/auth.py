@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 import httpx2
 
 from builder.core.errors import RegistryError
+from builder.formats.net.proxies import host_name, is_loopback
 
 from .answer import Answer, Scopes, load_json, parse_url
 from .credentials import ANONYMOUS, Credentials
 from .errors import credentials_hint
-from .tls import host_name, is_loopback
 
 log = logging.getLogger(__name__)
 

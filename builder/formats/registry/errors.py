@@ -7,10 +7,11 @@ import ssl
 from builder.core.datafiles import table
 from builder.core.errors import RegistryError
 from builder.formats.net.http import causes, why_unreachable
+from builder.formats.net.proxies import is_loopback
+from builder.formats.net.trust import network_hint
 
 from .answer import Answer
 from .credentials import Credentials
-from .tls import is_loopback
 
 LOGIN = "log in (docker login, podman login), or set REGISTRY_USER and REGISTRY_PASSWORD"
 
@@ -54,14 +55,10 @@ def connection_text(error: Exception, host: str) -> tuple[str, str]:
         host: the registry.
     """
     hints: dict[str, str] = table(__file__, "hints.yaml")
-    for cause in causes(error):
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"its certificate is not trusted: {cause.verify_message}", hints["certificate"]
-        if isinstance(cause, ssl.SSLError) and is_loopback(host):  # plain http failed before
-            return "it speaks neither http nor https", hints["starting"]
-        if isinstance(cause, ssl.SSLError):
-            return "TLS failed", hints["plain http"]
     reason = why_unreachable(error)
-    if reason in hints:
-        return reason, hints[reason]
-    return f"the connection broke ({type(error).__name__})", hints["broken"]
+    if any(isinstance(cause, ssl.SSLError) for cause in causes(error)) and "cert" not in reason:
+        if is_loopback(host):  # plain http failed before
+            return "it speaks neither http nor https", hints["starting"]
+        return "TLS failed", hints["plain http"]
+    hint = hints["proxy"] if "the proxy " in reason else hints.get(reason, hints["broken"])
+    return reason, network_hint(reason, hint)

@@ -15,14 +15,14 @@ import httpx2
 from builder.core.errors import RegistryError
 from builder.core.progress import QUIET, Reporter
 from builder.core.settings import Settings
-from builder.core.version import __version__
+from builder.formats.net.http import make_client
+from builder.formats.net.proxies import is_loopback
 from builder.formats.oci.reference import DOCKER_ALIASES, DOCKER_IO, check_repository
 
 from .answer import BUSY, REDIRECTS, Answer, Request, Scopes, drain, parse_url, read_answer
 from .auth import Authenticator
 from .credentials import Credentials, are_for, find_credentials
 from .errors import connection_text, refusal_hint
-from .tls import is_loopback, tls_context
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,8 @@ class Transport:
         sleep: waits between attempts, in seconds.
 
     Raises:
-        RegistryError: ``offline`` forbids this registry, or a certificate file cannot be read.
+        RegistryError: ``offline`` forbids this registry.
+        FetchError: a certificate file or a proxy's variable is not usable.
     """
 
     def __init__(
@@ -85,15 +86,7 @@ class Transport:
         self._push_repositories: set[str] = set()
         self._found_credentials: dict[str, Credentials] = {}
         self._warned: set[str] = set()
-        limits = httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
-        self._http = httpx2.Client(
-            verify=tls_context(self._api_host),
-            trust_env=not self._loopback,  # proxies are for other machines
-            follow_redirects=False,
-            headers={"User-Agent": f"builder/{__version__}", "Accept-Encoding": "identity"},
-            limits=limits,
-            timeout=_TIMEOUT,
-        )
+        self._http = make_client(_CONNECTIONS, registry=self._api_host, timeout=_TIMEOUT)
         self._auth = Authenticator(
             self.host,
             self._http,
@@ -142,7 +135,7 @@ class Transport:
 
     def _send_token_request(self, request: httpx2.Request) -> Answer:
         for attempt in range(1, TRIES + 1):
-            with contextlib.closing(self._start(request)) as response:
+            with contextlib.closing(self._http.send(request, stream=True)) as response:
                 answer = read_answer(response, MAX_TOKEN_ANSWER)
             if answer.status not in BUSY or attempt == TRIES:
                 return answer
@@ -225,14 +218,7 @@ class Transport:
             headers["Authorization"] = authorization
         content = request.body() if callable(request.body) else request.body
         prepared = self._http.build_request(request.method, url, headers=headers, content=content)
-        return self._start(prepared)
-
-    def _start(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request; the response's body is not read yet."""
-        try:
-            return self._http.send(request, stream=True)
-        except UnicodeError:  # httpx2 0.28 parses Location in any case, and idna raises this
-            raise self._not_a_url(request.url) from None
+        return self._http.send(prepared, stream=True)
 
     def pause(self, failures: int, cause: Answer | Exception | str) -> None:
         """Wait before the next attempt: as ``Retry-After`` states, else 0.5, 1, 2 ... 30 s.

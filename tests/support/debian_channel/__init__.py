@@ -18,7 +18,7 @@ import httpx2
 from filelock import FileLock
 
 from builder.core.store.temporary import temporary_beside
-from builder.formats.net.http import tls_context
+from builder.formats.net.http import make_client
 from tests.support.debian_channel.packages import write_packages
 
 CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
@@ -85,8 +85,7 @@ def _index(channel: Path, platform: str) -> None:
 def _answers() -> bool:
     url = f"{CONDA_FORGE}/noarch/repodata.json.zst"
     try:
-        return httpx2.head(
-            url, timeout=_PROBE_TIMEOUT, verify=tls_context(), follow_redirects=True
-        ).is_success
+        with make_client(1, timeout=_PROBE_TIMEOUT) as client:
+            return client.head(url).is_success
     except httpx2.HTTPError:
         return False

@@ -19,13 +19,13 @@ def downloads(monkeypatch):
     """The answers of the server, one per download; an exception is raised."""
     answers: list[object] = []
 
-    def get(url, **options):
+    def get(client, url, **options):
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return httpx2.Response(200, content=answer, request=httpx2.Request("GET", url))
 
-    monkeypatch.setattr(httpx2, "get", get)
+    monkeypatch.setattr(httpx2.Client, "get", get)
     return answers
 
 

@@ -197,7 +197,7 @@ def test_unknown_certificate(server, settings, store, tmp_path, monkeypatch, par
     server.httpd.socket = context.wrap_socket(server.httpd.socket, server_side=True)
     server.scheme = "https"
     locked = package(server.put("/p.conda"))
-    with pytest.raises(FetchError, match="CERTIFICATE_VERIFY_FAILED") as e:
+    with pytest.raises(FetchError, match="its certificate is not trusted") as e:
         fetch_packages([locked], Workspace(settings, store))
     assert "SSL_CERT_FILE" in e.value.hint
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
@@ -227,7 +227,7 @@ def test_unreachable_host(server, settings, store, quick):
         closed.bind(("127.0.0.1", 0))
         dead = f"http://127.0.0.1:{closed.getsockname()[1]}"
     packages = [package(f"{dead}/conda-forge/linux-64/p{i}-1-0.conda", b"%d" % i) for i in range(3)]
-    with pytest.raises(FetchError, match=r"ConnectError|does not answer") as e:
+    with pytest.raises(FetchError, match="it refuses connections|does not answer") as e:
         fetch_packages(packages, Workspace(settings, store))
     assert "BUILDER_MIRRORS" in e.value.hint
     for i in range(3):

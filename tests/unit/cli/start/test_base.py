@@ -14,10 +14,10 @@ from builder.core.settings import Settings
 
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    def head(url: str, **options: object) -> None:
+    def head(client: object, url: str) -> None:
         raise httpx2.ConnectError("no route")
 
-    monkeypatch.setattr(httpx2, "head", head)
+    monkeypatch.setattr(httpx2.Client, "head", head)
 
 
 @pytest.mark.parametrize(("makes_debian", "chosen"), [(True, DEBIAN_BASE), (False, DOCKER_BASE)])
@@ -32,7 +32,7 @@ def test_silent_hub(
 
 def test_hub(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any answer will do: Docker Hub asks for a token."""
-    monkeypatch.setattr(httpx2, "head", lambda url, **options: httpx2.Response(401))
+    monkeypatch.setattr(httpx2.Client, "head", lambda client, url: httpx2.Response(401))
     assert usual_base(settings) == (DOCKER_BASE, "")
 
 

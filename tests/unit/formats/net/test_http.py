@@ -1,11 +1,20 @@
-"""What a probe of a server says."""
+"""The HTTP client: probes, proxies, and errors that say who failed."""
 
 from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
 
 from builder.formats.net import http
+from builder.formats.registry.client import RegistryClient
+from builder.formats.registry.errors import RegistryError
+from tests.support.channel import Server, serve
+from tests.support.ports import free_ports
+from tests.support.proxy import proxy_to
 
 
 @pytest.mark.parametrize(
@@ -27,5 +36,78 @@ def test_probe(outcome: httpx2.Response | Exception, problem: str, monkeypatch: 
             raise outcome
         return outcome
 
-    monkeypatch.setattr(httpx2, "head", head)
+    monkeypatch.setattr(httpx2.Client, "head", head)
     assert http.probe("https://h.org/x", refused=500) == problem
+
+
+@pytest.fixture
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for scheme in ("http", "https", "all", "no"):
+        monkeypatch.delenv(f"{scheme}_proxy", raising=False)
+        monkeypatch.delenv(f"{scheme}_proxy".upper(), raising=False)
+
+
+@pytest.fixture
+def web(tmp_path: Path, no_proxies: None) -> Iterator[Server]:
+    """A server with one file."""
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "file").write_text("content")
+    with serve(tmp_path / "web") as server:
+        yield server
+
+
+@pytest.mark.parametrize("scheme", ["http", "socks5", "socks5h"])
+def test_proxy(scheme: str, web: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of a host that only the proxy knows; hosts of NO_PROXY and this machine are asked directly."""
+    with proxy_to(web.url.removeprefix("http://")) as proxy:
+        monkeypatch.setenv("ALL_PROXY", f"{scheme}://{proxy.host}")
+        with http.make_client() as client:
+            assert client.get("http://files.site/file").text == "content"
+            assert proxy.asked == ["files.site" if scheme == "http" else "files.site:80"]
+            assert client.get(f"{web}/file").text == "content"
+            monkeypatch.setenv("NO_PROXY", "*.site")
+            with pytest.raises(httpx2.ConnectError):
+                client.get("http://files.site/file")
+        assert len(proxy.asked) == 1
+
+
+def test_password_of_a_proxy(web: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """User and password of the proxy's URL are sent to it, and are in no message."""
+    with proxy_to(web.url.removeprefix("http://"), "407 Proxy Authentication Required") as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://ann:hush@{proxy.host}")
+        with pytest.raises(RegistryError) as caught, RegistryClient("registry.site") as client:
+            client.manifests.head("team/image", "1")
+        assert set(proxy.logins) == {"Basic " + base64.b64encode(b"ann:hush").decode()}
+        assert f"407 Proxy Authentication Required, through the proxy {proxy.host} of HTTPS_PROXY" in str(
+            caught.value
+        )
+    assert "hush" not in str(caught.value) and "password" in caught.value.hint
+
+
+@pytest.mark.parametrize("scheme", ["http", "socks5h"])
+def test_refusing_proxy(scheme: str, web: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that came from the proxy names it."""
+    with proxy_to(web.url.removeprefix("http://"), "403 Forbidden") as proxy:
+        monkeypatch.setenv("https_proxy", f"{scheme}://{proxy.host}")
+        reason = http.probe("https://files.site/file")
+        assert reason.startswith("the proxy refused: ")
+        assert reason.endswith(f", through the proxy {proxy.host} of https_proxy")
+        assert proxy.asked == ["files.site:443"]
+
+
+def test_dead_proxy(no_proxies: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same if it does not answer at all, or its name is wrong."""
+    host = f"127.0.0.1:{free_ports(1)[0]}"
+    monkeypatch.setenv("HTTPS_PROXY", host)
+    assert http.probe("https://files.site/") == (
+        f"it refuses connections, through the proxy {host} of HTTPS_PROXY"
+    )
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://proxy.invalid")
+    assert http.probe("https://files.site/").endswith(", through the proxy proxy.invalid of HTTPS_PROXY")
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70 + ".org"])
+def test_no_host_name(host: str, no_proxies: None) -> None:
+    """Python's resolver raises UnicodeError for these; callers know errors of httpx2 only."""
+    with http.make_client() as client, pytest.raises(httpx2.ConnectError, match="not a host name"):
+        client.get(f"http://{host}/")

@@ -1,0 +1,96 @@
+"""Proxies from the environment, as curl and Go read it, and the hosts that are this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from builder.core.errors import FetchError
+
+#: Kinds of proxies that httpx2 2.16 can use.
+_KINDS = ("http", "https", "socks5", "socks5h")
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A proxy that a variable names."""
+
+    variable: str
+    url: str
+    """May have a user name and a password."""
+
+    def __str__(self) -> str:
+        return f"the proxy {urlsplit(self.url).netloc.rpartition('@')[2]} of {self.variable}"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether ``host[:port]`` names this machine; decided from the text alone."""
+    name = host_name(host)
+    if name in ("localhost", "::1") or name.endswith(".localhost"):
+        return True
+    return re.fullmatch(r"127(\.\d{1,3}){3}", name) is not None
+
+
+def host_name(host: str) -> str:
+    """Return the host of ``host[:port]``."""
+    return host[1 : host.index("]")] if host.startswith("[") else host.partition(":")[0]
+
+
+def proxy_for(url: str) -> Proxy | None:
+    """Return the proxy for a URL: that of its scheme, else ALL_PROXY. None: it is asked directly.
+
+    This machine and the hosts in NO_PROXY are asked directly. Entries of NO_PROXY: names, which
+    include all names below them, ``*.name`` (these alone), addresses, ranges (``10.0.0.0/8``,
+    ``fd00::/8``), each but ranges with or without a port, and ``*``.
+
+    Raises:
+        FetchError: the variable names something else than a proxy.
+    """
+    target = urlsplit(url)
+    proxy = next(_proxies(target.scheme), None)
+    if proxy is None or is_loopback(target.netloc.rpartition("@")[2].lower()):
+        return None
+    excluded = re.split(r"[,\s]+", os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "")
+    if any(_includes(entry.lower(), target) for entry in excluded if entry):
+        return None
+    try:
+        parts = urlsplit(proxy.url)
+        valid = parts.scheme in _KINDS and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        kinds = ", ".join(f"{kind}://HOST:PORT" for kind in _KINDS)
+        problem = f"{proxy.variable} does not name a proxy that builder can use"
+        raise FetchError(problem, f"correct it ({kinds}), or unset it")
+    return proxy
+
+
+def _proxies(scheme: str) -> Iterator[Proxy]:
+    """Yield the proxies that are named for a scheme, the first counts."""
+    names = [f"{scheme}_proxy", f"{scheme}_proxy".upper(), "all_proxy", "ALL_PROXY"]
+    for name in names:
+        if value := os.environ.get(name, "").strip():
+            yield Proxy(name, value if "://" in value else f"http://{value}")
+
+
+def _includes(entry: str, target: SplitResult) -> bool:
+    """Return whether an entry of NO_PROXY includes the host of a URL."""
+    host = (target.hostname or "").rstrip(".")
+    if entry == "*":
+        return True
+    with suppress(ValueError):  # a name, or something with a port
+        return ipaddress.ip_address(host) in ipaddress.ip_network(entry.strip("[]"), strict=False)
+    name, _, port = entry.rpartition(":") if re.search(r"[^:]:\d+$", entry) else (entry, "", "")
+    if port and int(port) != (target.port or _PORTS.get(target.scheme)):
+        return False
+    name = name.strip("[]")
+    if name.startswith("*."):
+        return host.endswith(name[1:])
+    name = name.lstrip(".")
+    return bool(name) and (host == name or host.endswith(f".{name}"))

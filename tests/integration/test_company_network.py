@@ -1,0 +1,85 @@
+"""builder where an authority of the company's own is in the system's store, and no variable names it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.channel import serve, simple_index
+from tests.support.company import CompanyNetwork, company_network
+from tests.support.parts import RegistryFactory
+from tests.support.project import TinyProject, edit, tiny_channel, tiny_project
+from tests.support.signkeys import make_pair
+from tests.support.wheels import make_wheel
+
+
+@pytest.fixture
+def network(tmp_path: Path):
+    with company_network(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def project(network: CompanyNetwork, tmp_path: Path) -> TinyProject:
+    """Its conda packages and its wheel come from servers of the company."""
+    tiny_channel(network.root / "channel")
+    simple_index(network.root / "simple", make_wheel(tmp_path / "w", "alpha", "1.0"))
+    made = tiny_project(tmp_path, f"{network.web}/channel")
+    edit(made.recipe, smoke={"none": "it has no Python"})
+    text = made.environment.read_text()
+    index = f"      - --index-url {network.web}/simple\n      - alpha\n"
+    made.environment.write_text(text.replace("      - pure\n", index))
+    return made
+
+
+def test_release(
+    network: CompanyNetwork, project: TinyProject, make_registry: RegistryFactory, tmp_path: Path
+) -> None:
+    """Lock, build, publish, verify and pull work; rattler, uv and the registry's client trust the same."""
+    registry = make_registry(tls=True)
+    assert registry.ca is not None
+    network.trust(registry.ca)
+    private, public = make_pair(tmp_path / "keys", "me")
+    env = {k: v for k, v in project.variables().items() if k != "PIP_NO_INDEX"}
+    env["BUILDER_SIGN_PASSWORD_FILE"] = str(tmp_path / "password")
+    (tmp_path / "password").write_text("")
+
+    def builder(*words: str | Path, check: bool = True) -> str:
+        command = [sys.executable, "-m", "builder", *words]
+        return network.run(command, env, project.root, check=check).stdout
+
+    name = f"{registry.host}/team/image"
+    builder("lock", "tiny")
+    builder("build", "tiny")
+    builder("publish", "tiny", "--to", name, "--tag", "1", "--sign", private)
+    verified = builder("verify", f"{name}:1", "--key", public, check=False)
+    assert "ok      signature" in verified and "ok      sbom" in verified
+    assert verified.count("FAILED") == verified.count("FAILED  smoke: the verdict is none") == 1
+    pulled = json.loads(builder("pull", "tiny", "--from", name, "--tag", "1", "--output", "copy", "--json"))
+    assert pulled["digest"] in (project.root / "copy/index.json").read_text()
+    assert {"/simple/alpha-1.0-py3-none-any.whl", "/channel/noarch/repodata.json"} <= set(
+        network.web.requests
+    )
+
+
+def test_untrusted(network: CompanyNetwork, project: TinyProject, tmp_path: Path) -> None:
+    """Where the store does not have the authority, each part says the same thing to do."""
+    env = {k: v for k, v in project.variables().items() if k != "PIP_NO_INDEX"}
+    network.store.write_text(network.store.read_text().rpartition("-----BEGIN")[0])
+
+    def errors(*words: str) -> str:
+        done = network.run([sys.executable, "-m", "builder", *words], env, project.root, check=False)
+        assert done.returncode == 6, done.stderr
+        return done.stderr
+
+    hint = "if your network has an authority of its own, name the file with its certificate in SSL_CERT_FILE"
+    text = errors("lock", "tiny")
+    assert "invalid peer certificate" in text and hint in text
+    with serve(network.root) as plain:
+        text = project.environment.read_text().replace(f"{network.web}/channel", f"{plain}/channel")
+        project.environment.write_text(text)
+        text = errors("lock", "tiny")
+    assert "its certificate is not trusted" in text and hint in text
