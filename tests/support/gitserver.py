@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import ssl
 import subprocess
 import threading
 import time
@@ -96,6 +98,12 @@ class _Handler(BaseHTTPRequestHandler):
     owner: GitServer
 
     def log_message(self, *args: object) -> None: ...
+
+    def finish(self) -> None:
+        super().finish()
+        if isinstance(self.connection, ssl.SSLSocket):  # GnuTLS takes a connection without an end for cut off
+            with contextlib.suppress(OSError, ValueError):
+                self.connection.unwrap()
 
     def do_GET(self) -> None:
         self._serve(b"")

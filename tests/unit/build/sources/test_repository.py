@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ssl
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from builder.core.errors import FetchError, HashMismatch
 from builder.core.settings import Settings
 from builder.lock.spec import SourceSpec, spec_of
 from tests.support.gitserver import GitServer, Repo
+from tests.support.parts import make_certificates
 from tests.support.secretwatch import Secrets
 from tests.unit.build.sources.conftest import Open
 
@@ -95,6 +97,21 @@ def test_web_server(repo: Repo, opened: Open, git_server: GitServer) -> None:
     git_server.authorization = "Basic other"
     error = fails(opened(git(f"{git_server.url}/tool", "other")))
     assert "access denied" in error.message
+
+
+def test_authority(
+    repo: Repo, opened: Open, git_server: GitServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """git trusts whom builder trusts; where it does not, the hint is builder's."""
+    authority, certificate, key = make_certificates(tmp_path / "tls")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    git_server.httpd.socket = context.wrap_socket(git_server.httpd.socket, server_side=True)
+    spec = git(f"https://{git_server.host}/tool")
+    assert "an authority of its own" in str(fails(opened(spec)).hint)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))
+    with opened(spec) as tree:
+        assert tree.locked.commit == repo.git("rev-parse", "HEAD")
 
 
 @pytest.mark.parametrize("form", ["TOKEN", "me:$MY_TOKEN"])
