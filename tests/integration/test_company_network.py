@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -82,4 +83,9 @@ def test_untrusted(network: CompanyNetwork, project: TinyProject, tmp_path: Path
         text = project.environment.read_text().replace(f"{network.web}/channel", f"{plain}/channel")
         project.environment.write_text(text)
         text = errors("lock", "tiny")
-    assert "its certificate is not trusted" in text and hint in text
+        assert "its certificate is not trusted" in text and hint in text
+        env["PIP_INDEX_URL"] = f"{network.web}/simple"
+        text = re.sub(r" *- --index-url.*\n", "", project.environment.read_text())
+        project.environment.write_text(text)
+        text = errors("lock", "tiny")
+        assert "UnknownIssuer" in text and hint in text and "system-certs" not in text
