@@ -172,7 +172,9 @@ def _explained(
 ) -> BuilderError:
     """Return uv's error as one of builder's, with what the user can change."""
     path, specs = request.environment.path, request.environment.pip
-    text = re.sub(r"(?m)^\s*(error|cause):\s*|^\s*hint:.*--(system-certs|native-tls).*", "", raw).strip()
+    text = re.sub(
+        r"(?m)^\s*(error|cause):\s*|^\s*hint:.*--(system-certs|native-tls).*", "", raw
+    ).strip()
     if _NETWORK_ERROR.search(text):
         hint = "check the network and the indexes; PIP_NO_INDEX=1 uses find-links only"
         return FetchError(f"{path}: pip packages: {text}", network_hint(text, hint))

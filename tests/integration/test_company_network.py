@@ -89,3 +89,16 @@ def test_untrusted(network: CompanyNetwork, project: TinyProject, tmp_path: Path
         project.environment.write_text(text)
         text = errors("lock", "tiny")
         assert "UnknownIssuer" in text and hint in text and "system-certs" not in text
+
+
+def test_channel_through_socks(
+    network: CompanyNetwork, project: TinyProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rattler cannot use a SOCKS proxy: the hint says so, and that the lock can be used there."""
+    env = {**project.variables(), "ALL_PROXY": "socks5h://127.0.0.1:9"}
+    text = project.environment.read_text().replace(f"{network.web}", "https://conda.site")
+    project.environment.write_text(text)
+    command = [sys.executable, "-m", "builder", "lock", "tiny"]
+    done = network.run(command, env, project.root, check=False)
+    assert done.returncode == 6 and "unsupported scheme socks5h" in done.stderr
+    assert "a build from the lock works through SOCKS" in done.stderr

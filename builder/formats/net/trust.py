@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
-
-import certifi
+from typing import TYPE_CHECKING
 
 from builder.core.errors import FetchError
 from builder.core.settings import expand_home, home_folder
@@ -17,9 +15,16 @@ from builder.core.store.files import write_atomic
 
 from .pipconfig import pip_configuration
 
+if TYPE_CHECKING:  # slow to import, and not needed if nothing is downloaded
+    import ssl
+
 _HINT = (
     "if your network has an authority of its own, name the file with its certificate in "
     "SSL_CERT_FILE, or install it on this machine (docs/offline.md)"
+)
+_NO_SOCKS = (
+    "py-rattler 0.28 reads no channel through a SOCKS proxy: name one for http in HTTPS_PROXY, "
+    "or lock on a machine that needs none; a build from the lock works through SOCKS"
 )
 #: Where distributions keep their authorities (truststore 0.10 has the same list).
 _SYSTEM = (
@@ -38,8 +43,10 @@ def network_hint(reason: str, otherwise: str) -> str:
 
     Args:
         reason: in the words of builder, uv, rattler or git.
-        otherwise: the hint if it is not about a certificate.
+        otherwise: the hint if it is not about certificates or proxies.
     """
+    if "unsupported scheme socks" in reason:
+        return _NO_SOCKS
     return _HINT if "certificate" in reason else otherwise
 
 
@@ -53,6 +60,10 @@ def authorities() -> dict[Path, str]:
     Raises:
         FetchError: one of them names nothing that exists.
     """
+    import ssl
+
+    import certifi
+
     own = ssl.get_default_verify_paths().openssl_cafile
     known = (path for path in map(Path, (*_SYSTEM, own, certifi.where())) if path.is_file())
     found = {next(known).resolve(): "the system"}
@@ -97,6 +108,8 @@ def tls_context(host: str = "") -> ssl.SSLContext:
     Raises:
         FetchError: a file has no certificates.
     """
+    import ssl
+
     # Like truststore and httpx2, not create_default_context: since Python 3.13 it refuses
     # authorities that lack some extensions (VERIFY_X509_STRICT), as those of companies do.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
