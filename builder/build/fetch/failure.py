@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from builder.core.datafiles import table
 from builder.core.errors import FetchError
 from builder.core.model import FIND_LINKS, WHEELS, LockedPackage
-from builder.formats.net.trust import network_hint
 from builder.formats.net.urlvariables import UrlVariables, variables_in
 
 
@@ -39,6 +38,8 @@ def not_found(
 
 def _hint(package: LockedPackage, reasons: str, variables: UrlVariables, offline: bool) -> str:
     """Return the hint of the first case of hints.yaml that applies."""
+    from builder.formats.net.trust import network_hint
+
     unnamed = next(variables.missing(package.url), None)
     unset = [name for name in sorted(variables_in(package.url)) if not os.environ.get(name)]
     cases = {
