@@ -44,7 +44,11 @@ if os.environ.get("CI") != "true":
 
 
 def pytest_configure() -> None:
-    """Unblocks Ctrl-C: background jobs of a shell ignore or block signals, and children inherit that."""
+    """Lets uv, where tests call it, trust the system's authorities as pip does, and unblocks Ctrl-C.
+
+    Background jobs of a shell ignore or block signals, and children inherit that.
+    """
+    os.environ.setdefault("UV_SYSTEM_CERTS", "1")
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
