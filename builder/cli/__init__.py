@@ -36,7 +36,7 @@ from builder.core.version import __version__
 from .context import Context
 from .leave import leave
 from .logs import log_path, start_logging
-from .options import COUNT, FILE, flag
+from .options import COUNT, FILE, flag, option
 from .output import Output
 
 
@@ -101,20 +101,14 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings=HELP_NAMES, epilog=_EPILOG)
 @click.version_option(__version__, "-V", "--version", prog_name="builder")
-@click.option(
-    "--project",
-    type=_FOLDER,
-    help="Project folder, the one with recipes/. Default: the current folder or the nearest parent.",
-)
-@click.option("--cache", type=_FOLDER, help="Cache folder. [env: BUILDER_CACHE]")
-@click.option("--tmpdir", type=_FOLDER, help="Folder for temporary files. [env: BUILDER_TMPDIR]")
-@click.option("--jobs", type=COUNT, help="Number of threads to use. [env: BUILDER_JOBS]")
-@flag("--offline", help="Use only the cache and local files. [env: BUILDER_OFFLINE]")
-@flag("-q", "--quiet", help="Print only the result, warnings and errors.")
-@click.option("-v", "--verbose", count=True, help="Show stages and decisions; -vv: every request.")
-@click.option(
-    "--log-file", type=FILE, help="Write the log to this file. Default: logs/ in the cache."
-)
+@option("--project", type=_FOLDER)
+@option("--cache", type=_FOLDER)
+@option("--tmpdir", type=_FOLDER)
+@option("--jobs", type=COUNT)
+@flag("--offline")
+@flag("-q", "--quiet")
+@option("-v", "--verbose", count=True)
+@option("--log-file", type=FILE)
 @click.pass_context
 def cli(
     ctx: click.Context,

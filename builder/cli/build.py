@@ -19,7 +19,16 @@ from builder.core.store.unchanged import give_up
 from builder.core.text import human_bytes
 
 from .context import Context, complete_target, with_context
-from .options import FILE, choice, flag, origin_annotations, origin_options, repeated, reuse_option
+from .options import (
+    FILE,
+    choice,
+    flag,
+    option,
+    origin_annotations,
+    origin_options,
+    repeated,
+    reuse_option,
+)
 from .slurmoptions import slurm_options, take_job_options
 from .unchanged import repeatable
 
@@ -94,42 +103,19 @@ class Command(BuildOptions):
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
-@repeated(
-    "-t",
-    "--target",
-    "more",
-    shell_complete=complete_target,
-    help="A target, like the argument.",
-)
-@flag("--all", "all_targets", help="Build all targets of the project.")
-@click.option(
-    "--lock",
-    "lock_file",
-    type=FILE,
-    help="Build from this lock file, also one of conda-lock, uv, pixi or pip, instead of the target's.",
-)
-@repeated(
-    "--to",
-    type=_destination,
-    metavar="KIND:PATH",
-    help="Write to oci:DIR instead of dist/; also write docker-archive:FILE. Repeatable.",
-)
-@choice("--load", of=["docker", "podman"], help="Also load the image into this engine.")
-@choice("--engine", of=ENGINES, help="Build with this engine, not the recipe's.")
+@repeated("-t", "--target", "more", shell_complete=complete_target)
+@flag("--all", "all_targets")
+@option("--lock", "lock_file", type=FILE)
+@repeated("--to", type=_destination, metavar="KIND:PATH")
+@choice("--load", of=["docker", "podman"])
+@choice("--engine", of=ENGINES)
 @slurm_options
-@flag(
-    "--accept-licenses",
-    help="Accept the licences that the engine asks about (cotainr: Miniforge's).",
-)
+@flag("--accept-licenses")
 @reuse_option
-@flag("--rebuild", help="Rebuild even if nothing changed (engines docker, apptainer, cotainr).")
-@flag(
-    "--check-reproducible",
-    "check_steps",
-    help="Run the recipe's steps twice and show what differs; exit 8 if anything does.",
-)
+@flag("--rebuild")
+@flag("--check-reproducible", "check_steps")
 @origin_options
-@flag("--dry-run", help="Show the packages and build steps; download and build nothing.")
+@flag("--dry-run")
 @with_context
 @repeatable
 def build(

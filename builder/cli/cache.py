@@ -16,7 +16,7 @@ from builder.core.progress import working
 from builder.core.text import Table, human_bytes, parse_bytes
 
 from .context import Context, context_exit, with_context
-from .options import flag
+from .options import flag, option
 
 
 @click.group()
@@ -46,25 +46,10 @@ def cache_info(context: Context) -> None:
 
 
 @cache.command("prune")
-@click.option(
-    "--older-than",
-    "days",
-    type=click.FloatRange(min=0),
-    default=30.0,
-    show_default=True,
-    help="Days since the last use.",
-)
-@click.option(
-    "--max-size",
-    metavar="SIZE",
-    help="Instead, remove what was used least recently until the cache has this size: 50G, 50GiB, 500M.",
-)
-@flag("--packages", help="Instead, remove the archives of packages, whose layers stay.")
-@flag(
-    "--all",
-    "everything",
-    help="Remove everything except lock files and records of what was published and not read back.",
-)
+@option("--older-than", "days", type=click.FloatRange(min=0), default=30.0, show_default=True)
+@option("--max-size", metavar="SIZE")
+@flag("--packages")
+@flag("--all", "everything")
 @with_context
 def cache_prune(
     context: Context, days: float, max_size: str | None, packages: bool, everything: bool

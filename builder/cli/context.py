@@ -13,7 +13,7 @@ import click
 from builder.core.errors import BuilderError, ConfigError
 from builder.core.settings import Settings
 
-from .options import decorated
+from .options import decorated, option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -221,14 +221,7 @@ def _set_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 #: Accepts ``--json`` after the command's name, where people type it.
-common_options = click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON document on stdout.",
-    expose_value=False,
-    callback=_set_json,
-)
+common_options = option("--json", "as_json", is_flag=True, expose_value=False, callback=_set_json)
 #: Adds ``--json``, and passes the :class:`Context`.
 with_context = decorated(common_options, pass_context)
 

@@ -9,18 +9,14 @@ import click
 from builder.core.text import human_bytes
 
 from .context import Context, with_context
-from .options import choice
+from .options import choice, option
 
 
 @click.command()
 @click.argument("source")
 @click.argument("dest")
-@choice(
-    "--compression",
-    of=["zstd", "gzip"],
-    help="Compression of a squashfs. Default: zstd in a SIF, gzip in a FILE.sqsh.",
-)
-@click.option("--arch", help="Architecture to take if SOURCE has several (amd64, arm64).")
+@choice("--compression", of=["zstd", "gzip"])
+@option("--arch")
 @with_context
 def convert(
     context: Context,

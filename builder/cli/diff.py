@@ -13,13 +13,7 @@ from .options import choice
 @click.command()
 @click.argument("a")
 @click.argument("b")
-@choice(
-    "--format",
-    "form",
-    of=["text", "markdown"],
-    default="text",
-    help="markdown: for release notes and pull requests.",
-)
+@choice("--format", "form", of=["text", "markdown"], default="text")
 @with_context
 def diff(context: Context, a: str, b: str, form: str) -> None:
     """Compare two lock files, or two published images. Exit with 1 if they differ.

@@ -18,7 +18,7 @@ from builder.core.text import human_bytes
 from .cache import prune_all
 from .context import Context
 from .leave import leave
-from .options import decorated, flag, tag_option
+from .options import decorated, flag, option, tag_option
 from .output import Output, agreed
 from .publish import publish_one
 from .signing import sign_option, signing_key
@@ -33,13 +33,11 @@ USUAL_GROUPS = ("ml", "gui")
 #: Days after which prune removes a file of the cache that was not used.
 PRUNE_DAYS = 30
 _OPTIONS = decorated(
-    flag("-y", "--yes", help="Answer yes to every question (for CI)."),
-    flag("--dry-run", help="Build, and print what would be published."),
+    flag("-y", "--yes"),
+    flag("--dry-run"),
     tag_option,
-    click.option(
-        "--to", help="HOST/ or HOST/PROJECT/ before the recipes' repositories, or oci:DIR."
-    ),
-    flag("--force", help="Allow a dated tag to move, and latest to go back."),
+    option("--to"),
+    flag("--force"),
     sign_option,
     job_options,
 )
@@ -56,7 +54,7 @@ def command(root: Path) -> click.Command:
     """Return the click command of a project. It raises UsageError if no group is given."""
     names = declared_groups(root)
 
-    def publish(yes: bool, sign: Path | None, **values: Any) -> None:
+    def publish_py(yes: bool, sign: Path | None, **values: Any) -> None:
         from builder.deliver.publishing.publish import PublishOptions
 
         job = take_job_options(values)  # the others are groups, and fields of PublishOptions
@@ -68,11 +66,16 @@ def command(root: Path) -> click.Command:
         _publish_groups(root, groups, options, yes=yes)
 
     flags = [
-        flag(f"--{name}", _parameter(name), help=f"Publish the targets of group {name}.")
+        click.option(
+            f"--{name}",
+            _parameter(name),
+            is_flag=True,
+            help=f"Publish the targets of group {name}.",
+        )
         for name in names
     ]
     add = click.command("publish.py", help=__doc__, context_settings=HELP_NAMES)
-    return add(decorated(*flags, _OPTIONS)(publish))
+    return add(decorated(*flags, _OPTIONS)(publish_py))
 
 
 def _parameter(group: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .context import Context, complete_site, with_context
-from .options import FILE, flag, repeated, text_option
+from .options import FILE, flag, option, repeated, text_option
 
 if TYPE_CHECKING:
     from builder.lock.config.site import Site
@@ -23,19 +23,12 @@ _NO_SITE = "none"
 
 
 @click.command()
-@click.option(
-    "--from", "source", type=FILE, help="The file that names the packages. Default: see above."
-)
-@repeated(
-    "--with",
-    "groups",
-    metavar="NAME",
-    help="Add this extra or dependency group of pyproject.toml, uv.lock or pylock.toml.",
-)
-@flag("-y", "--yes", help="Ask nothing: the folder's name, and no site.")
-@text_option("--base", "BASE", help="The base image.")
-@text_option("--name", "NAME", help="The name of the target. Default: the folder's.")
-@text_option("--site", "NAME", help="The site that runs the image.", shell_complete=complete_site)
+@option("--from", "source", type=FILE)
+@repeated("--with", "groups", metavar="NAME")
+@flag("-y", "--yes")
+@text_option("--base", "BASE")
+@text_option("--name", "NAME")
+@text_option("--site", "NAME", shell_complete=complete_site)
 @with_context
 def init(
     context: Context,

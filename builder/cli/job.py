@@ -10,7 +10,16 @@ import click
 from builder.core.errors import refuse
 
 from .context import Context, Words, WordsCommand, pass_context, words_argument
-from .options import COUNT, FILE, choice, container_options, flag, require_folder, text_option
+from .options import (
+    COUNT,
+    FILE,
+    choice,
+    container_options,
+    flag,
+    option,
+    require_folder,
+    text_option,
+)
 from .slurmoptions import ACCOUNT_VARIABLES, raw_slurm_option
 
 if TYPE_CHECKING:
@@ -19,61 +28,23 @@ if TYPE_CHECKING:
 
 @click.command(cls=WordsCommand)
 @words_argument
-@click.option("--nodes", type=COUNT, default=1, show_default=True, help="Number of nodes.")
-@click.option(
-    "--gpus",
-    type=click.IntRange(min=0),
-    help="GPUs per node, with one process per GPU. Default: 1 on a single node, all on several nodes "
-    "and where the site gives whole nodes.",
-)
-@click.option(
-    "--tasks", type=COUNT, help="Processes per node, for jobs without GPUs. Default: the recipe's."
-)
-@text_option(
-    "--time",
-    "T",
-    help="Time limit: HH:MM:SS, or D-HH:MM as Slurm writes it. In a chain: of each segment.",
-)
-@text_option(
-    "--account",
-    "A",
-    help="The account to charge. Default: $SBATCH_ACCOUNT.",
-    envvar=ACCOUNT_VARIABLES,
-)
-@text_option("--partition", "P", help="Slurm partition in the place of the recipe's.")
-@text_option("--qos", "Q", help="Slurm QOS in the place of the recipe's.")
+@option("--nodes", type=COUNT, default=1, show_default=True)
+@option("--gpus", type=click.IntRange(min=0))
+@option("--tasks", type=COUNT)
+@text_option("--time", "T")
+@text_option("--account", "A", envvar=ACCOUNT_VARIABLES)
+@text_option("--partition", "P")
+@text_option("--qos", "Q")
 @raw_slurm_option
-@text_option(
-    "--data",
-    "TAR",
-    help="A tar on the site, which the job unpacks on the node's own storage: $BUILDER_DATA.",
-)
-@text_option(
-    "--checkpoint",
-    "DIR",
-    help="Folder for checkpoints: $BUILDER_CHECKPOINT_DIR. The newest in it is $BUILDER_RESUME.",
-)
-@click.option(
-    "--chain",
-    type=COUNT,
-    metavar="N",
-    help="Run N segments one after the other; each resumes from the newest checkpoint.",
-)
-@choice(
-    "--launcher",
-    of=["srun", "torchrun", "mpi"],
-    help="Launcher of the processes. Default: the recipe's.",
-)
+@text_option("--data", "TAR")
+@text_option("--checkpoint", "DIR")
+@option("--chain", type=COUNT, metavar="N")
+@choice("--launcher", of=["srun", "torchrun", "mpi"])
 @container_options
-@flag(
-    "--interactive",
-    help="Print the command that allocates a node with a terminal, and the command to run there.",
-)
-@click.option(
-    "--output", "file", type=FILE, help="Write the script to this file instead of printing it."
-)
-@flag("--submit", help="Submit the script with sbatch.")
-@flag("--jupyter", help="Run a Jupyter server instead of COMMAND, and print how to connect.")
+@flag("--interactive")
+@option("--output", "file", type=FILE)
+@flag("--submit")
+@flag("--jupyter")
 @pass_context
 def job(
     context: Context,

@@ -11,7 +11,7 @@ from builder.core.errors import LockError
 from builder.core.stages import LockOptions
 
 from .context import Context, complete_target, context_exit, with_context
-from .options import FILE, choice, flag, repeated
+from .options import FILE, choice, flag, option, repeated
 
 if TYPE_CHECKING:
     from builder.core.model import Lock
@@ -21,35 +21,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
-@flag("--check", help="Check whether lock files are up to date; exit 4 if any is stale.")
-@repeated(
-    "--update",
-    metavar="NAME",
-    help="Update only this package and the dependencies that have to change with it.",
-)
-@flag(
-    "--update-base",
-    help="Pin the current digest of the base image; packages stay as they are.",
-)
-@click.option(
-    "--exclude-newer",
-    metavar="DATE",
-    help="Ignore packages published after this date (YYYY-MM-DD), or since this month began (month). "
-    "Replaces the recipe's exclude_newer.",
-)
-@choice(
-    "--solver",
-    of=["rattler", "conda-lock"],
-    default="rattler",
-    help="Solve with conda-lock, which needs conda, mamba or micromamba; rattler is part of builder.",
-)
-@click.option(
-    "--changes",
-    "changes_file",
-    type=FILE,
-    metavar="FILE.md",
-    help="Write what changed in the locks to this Markdown file: the text of a pull request.",
-)
+@flag("--check")
+@repeated("--update", metavar="NAME")
+@flag("--update-base")
+@option("--exclude-newer", metavar="DATE")
+@choice("--solver", of=["rattler", "conda-lock"], default="rattler")
+@option("--changes", "changes_file", type=FILE, metavar="FILE.md")
 @with_context
 def lock(
     context: Context,

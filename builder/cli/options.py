@@ -1,4 +1,4 @@
-"""Short forms of click's options."""
+"""Short forms of click's options, whose help texts are in ``options.txt``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from builder.core.datafiles import read_beside
 from builder.core.errors import UsageError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -17,36 +18,63 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 COUNT = click.IntRange(min=1)
 
 
+def _read_texts() -> dict[tuple[str, str], str]:
+    """Return the help texts, by function of a command and option.
+
+    They are in a file, a line each: the functions of the commands that have the text, or * for all
+    others, the option, the text.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for line in read_beside(__file__, "options.txt").splitlines():
+        commands, name, text = line.split(maxsplit=2)
+        found |= {(command, name): text for command in commands.split(",")}
+    return found
+
+
+_TEXTS = _read_texts()
+
+
 def decorated(*options: Decorator) -> Decorator:
     """Return a decorator that adds options to a command, in their order."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
+        for one in reversed(options):
+            command = one(command)
         return command
 
     return add
 
 
-def flag(*names: str, help: str) -> Decorator:
+def option(*names: str, **more: Any) -> Decorator:
+    """Return an option with its help text, which is that of the command or of all."""
+    long = next(name for name in names if name.startswith("--"))
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        text = _TEXTS.get((command.__name__, long)) or _TEXTS["*", long]
+        return click.option(*names, help=text, **more)(command)
+
+    return add
+
+
+def flag(*names: str) -> Decorator:
     """Return an option without a value."""
-    return click.option(*names, is_flag=True, help=help)
+    return option(*names, is_flag=True)
 
 
-def text_option(name: str, metavar: str, help: str, **more: Any) -> Decorator:
+def text_option(name: str, metavar: str, **more: Any) -> Decorator:
     """Return an option whose value is a text, empty without the option."""
-    return click.option(name, metavar=metavar, default="", help=help, **more)
+    return option(name, metavar=metavar, default="", **more)
 
 
-def repeated(*names: str, help: str, **more: Any) -> Decorator:
+def repeated(*names: str, **more: Any) -> Decorator:
     """Return an option that can be given several times; the value is a tuple."""
-    return click.option(*names, multiple=True, help=help, **more)
+    return option(*names, multiple=True, **more)
 
 
-def choice(*names: str, of: Iterable[str], help: str, default: str | None = None) -> Decorator:
+def choice(*names: str, of: Iterable[str], default: str | None = None) -> Decorator:
     """Return an option that takes one of some values; the help shows its default."""
     values, has_default = click.Choice(list(of)), default is not None
-    return click.option(*names, type=values, default=default, show_default=has_default, help=help)
+    return option(*names, type=values, default=default, show_default=has_default)
 
 
 def require_folder(option: str, path: Path) -> None:
@@ -56,25 +84,14 @@ def require_folder(option: str, path: Path) -> None:
         raise UsageError(message, "create it, or name another file")
 
 
-def _annotation(name: str) -> Decorator:
-    variable, key = f"BUILDER_{name.upper()}", f"org.opencontainers.image.{name}"
-    return click.option(f"--{name}", envvar=variable, help=f"Annotation {key}.")
-
-
 #: Adds ``--tag``, of commands that move tags.
-tag_option = click.option(
-    "--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags."
-)
+tag_option = option("--tag", "month", metavar="YY.MM")
 #: Adds ``--reuse``, see :mod:`builder.deliver.publishing.reuse`.
-reuse_option = click.option(
-    "--reuse",
-    default="",
-    metavar="REFERENCE",
-    help="Take layers that the cache lacks from this published image, whose publisher you trust.",
-)
-
+reuse_option = text_option("--reuse", "REFERENCE")
 #: Adds ``--source`` and ``--revision``, see :func:`origin_annotations`.
-origin_options = decorated(_annotation("source"), _annotation("revision"))
+origin_options = decorated(
+    option("--source", envvar="BUILDER_SOURCE"), option("--revision", envvar="BUILDER_REVISION")
+)
 
 
 def origin_annotations(source: str | None, revision: str | None) -> dict[str, str]:
@@ -85,21 +102,8 @@ def origin_annotations(source: str | None, revision: str | None) -> dict[str, st
 
 #: Adds ``--image``, ``--bind``, ``--env`` and ``--env-file``, of ``run`` and ``job``.
 container_options = decorated(
-    click.option("--image", default="", help="Use another image: a reference, or a SIF."),
-    repeated(
-        "--bind",
-        "binds",
-        metavar="SOURCE[:TARGET[:ro]]",
-        help="Mount a file or folder of the machine that runs the command.",
-    ),
-    repeated(
-        "--env",
-        metavar="NAME[=VALUE]",
-        help="Set a variable; NAME alone passes the value of this shell.",
-    ),
-    text_option(
-        "--env-file",
-        "FILE",
-        help="A file with NAME=VALUE lines, on the machine that runs the command.",
-    ),
+    option("--image", default=""),
+    repeated("--bind", "binds", metavar="SOURCE[:TARGET[:ro]]"),
+    repeated("--env", metavar="NAME[=VALUE]"),
+    text_option("--env-file", "FILE"),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .context import Context, target_argument, with_context
-from .options import decorated, flag, repeated, tag_option
+from .options import decorated, flag, option, repeated, tag_option
 from .output import agreed
 from .signing import sign_option, signing_key
 
@@ -23,31 +23,20 @@ if TYPE_CHECKING:
 
 
 _OPTIONS = decorated(
-    click.option(
-        "--to",
-        help="Where it was published: HOST/REPOSITORY; HOST/ or HOST/PROJECT/ before the recipe's "
-        "repository; or oci:DIR.",
-    ),
+    option("--to"),
     sign_option,
-    flag("-y", "--yes", help="Do not ask (for CI)."),
-    flag("--dry-run", help="Print what would move."),
+    flag("-y", "--yes"),
+    flag("--dry-run"),
     with_context,
 )
 
 
 @click.command()
 @target_argument
-@click.option(
-    "--from",
-    "origin",
-    metavar="TAG",
-    default="candidate",
-    show_default=True,
-    help="Tag or digest of the image that passed its test.",
-)
+@option("--from", "origin", metavar="TAG", default="candidate", show_default=True)
 @tag_option
-@repeated("--only", metavar="TAG", help="Move only this tag of the recipe, such as latest.")
-@flag("--force", help="Allow a dated tag to move, and latest to go back.")
+@repeated("--only", metavar="TAG")
+@flag("--force")
 @_OPTIONS
 def promote(context: Context, /, target: str | None, **values: Any) -> None:
     """Move the tags of TARGET to its candidate. Nothing is built or uploaded.
@@ -62,13 +51,7 @@ def promote(context: Context, /, target: str | None, **values: Any) -> None:
 
 @click.command()
 @target_argument
-@click.option(
-    "--back-to",
-    "origin",
-    metavar="TAG",
-    default="",
-    help="Tag or digest to move latest to. Default: what the release record names.",
-)
+@option("--back-to", "origin", metavar="TAG", default="")
 @_OPTIONS
 def rollback(context: Context, /, target: str | None, **values: Any) -> None:
     """Move the tags of TARGET back to what they named before the last release.

@@ -16,7 +16,7 @@ from builder.core.text import human_bytes
 
 from .build import print_build_notes
 from .context import Context, complete_target, with_context
-from .options import choice, flag, origin_annotations, origin_options, repeated, tag_option
+from .options import choice, flag, option, origin_annotations, origin_options, repeated, tag_option
 from .signing import sign_option, signing_key
 from .slurmoptions import job_options, take_job_options
 from .unchanged import repeatable
@@ -32,40 +32,19 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
-@repeated("--group", "groups", help="Publish all targets of a recipe group.")
-@click.option(
-    "--to",
-    help="HOST/REPOSITORY; HOST/ or HOST/PROJECT/ before the recipe's repository; or oci:DIR.",
-)
+@repeated("--group", "groups")
+@option("--to")
 @tag_option
-@repeated(
-    "--only",
-    metavar="TAG",
-    help="Move only this tag of the recipe: latest, for a second publish within a month; or candidate, "
-    "for builder promote.",
-)
-@flag(
-    "--no-tags", help="Push without tags and without a smoke test, to test and tag on the target."
-)
-@flag("--force", help="Allow a dated tag to move, and latest to go back.")
-@choice(
-    "--smoke",
-    "policy",
-    of=["auto", "always"],
-    default="auto",
-    help="auto: skip the test if the image passed it on this machine.",
-)
-@choice(
-    "--runner", of=RUNNER_NAMES, help="Runner for the smoke test. Default: the first that works."
-)
-@flag(
-    "--ab",
-    help="Run the published image and the new one in turn; no tag moves if the new one is slower.",
-)
+@repeated("--only", metavar="TAG")
+@flag("--no-tags")
+@flag("--force")
+@choice("--smoke", "policy", of=["auto", "always"], default="auto")
+@choice("--runner", of=RUNNER_NAMES)
+@flag("--ab")
 @job_options
-@flag("--all-gpus", help="Smoke-test all GPUs at once, and communication between them.")
+@flag("--all-gpus")
 @sign_option
-@flag("--dry-run", help="Build, and print what would be published.")
+@flag("--dry-run")
 @origin_options
 @with_context
 @repeatable

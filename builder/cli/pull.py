@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .context import Context, target_argument, with_context
-from .options import choice, flag
+from .options import choice, flag, option
 from .slurmoptions import ACCOUNT_VARIABLES
 
 if TYPE_CHECKING:
@@ -18,31 +18,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @target_argument
-@flag("--if-changed", help="Skip the download if the local copy already has the registry's digest.")
-@click.option(
-    "--tag", default="latest", show_default=True, help="Tag or digest of the published image."
-)
-@click.option(
-    "--from",
-    "origin",
-    metavar="PLACE",
-    help="Where it was published: HOST/REPOSITORY; HOST/ or HOST/PROJECT/ before the recipe's "
-    "repository; or oci:DIR.",
-)
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The file or folder for a SIF, or the OCI layout; FILE.sqsh: also a plain squashfs. "
-    "Default: site.images on a machine of the site, else dist/.",
-)
-@click.option(
-    "--account", default="", envvar=ACCOUNT_VARIABLES, help="The {account} in site.images."
-)
-@choice(
-    "--load",
-    of=["podman", "podman-hpc"],
-    help="Let this engine pull the image into its own storage.",
-)
+@flag("--if-changed")
+@option("--tag", default="latest", show_default=True)
+@option("--from", "origin", metavar="PLACE")
+@option("--output", type=click.Path(path_type=Path))
+@option("--account", default="", envvar=ACCOUNT_VARIABLES)
+@choice("--load", of=["podman", "podman-hpc"])
 @with_context
 def pull(
     context: Context,

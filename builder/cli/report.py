@@ -12,7 +12,7 @@ import click
 from builder.core.errors import ConfigError, UsageError
 
 from .context import Context, complete_target, with_context
-from .options import FILE, require_folder
+from .options import FILE, option, require_folder
 
 if TYPE_CHECKING:
     from builder.deliver.project import Project
@@ -20,16 +20,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
-@click.option(
-    "--output", type=FILE, help="The file to write. Default: reports/index.html in the project."
-)
-@click.option(
-    "--share",
-    type=FILE,
-    metavar="FILE",
-    help="Instead of the page, write a copy of the newest image's reports without hosts, users, paths and "
-    "dates, to send in. A TARGET with a slash, or that ends in .json, is a folder of reports or a report.",
-)
+@option("--output", type=FILE)
+@option("--share", type=FILE, metavar="FILE")
 @with_context
 def report(
     context: Context, names: tuple[str, ...], output: Path | None, share: Path | None

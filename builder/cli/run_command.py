@@ -9,7 +9,7 @@ import click
 from builder.core.errors import refuse
 
 from .context import Context, Words, WordsCommand, context_exit, with_context, words_argument
-from .options import container_options, flag
+from .options import container_options, flag, option
 
 if TYPE_CHECKING:
     from builder.deliver.launch.images import TargetImages
@@ -19,26 +19,14 @@ if TYPE_CHECKING:
 
 @click.command(cls=WordsCommand)
 @words_argument
-@flag("--print", "only_print", help="Print the site's command line instead of running it.")
+@flag("--print", "only_print")
 @container_options
-@click.option(
-    "--digest", default="", help="With builder's own runtime: refuse any other image than this one."
-)
-@flag(
-    "--no-build",
-    help="With builder's own runtime: run only an image that was built or pulled before, as jobs do.",
-)
-@click.option(
-    "--gpus",
-    type=click.IntRange(min=0),
-    help="Number of GPUs; 0 for none. Default: all GPUs of the node.",
-)
-@click.option(
-    "--workdir",
-    help="The folder to start in. To start in a folder of the host, mount it with --bind.",
-)
-@flag("--no-bind", help="Do not mount the project folder; start in the image's own.")
-@flag("-i", "--interactive", help="Give the command a terminal.")
+@option("--digest", default="")
+@flag("--no-build")
+@option("--gpus", type=click.IntRange(min=0))
+@option("--workdir")
+@flag("--no-bind")
+@flag("-i", "--interactive")
 @with_context
 def run(
     context: Context,

@@ -11,7 +11,7 @@ import click
 
 from builder.core.errors import UsageError
 
-from .options import FILE
+from .options import FILE, option
 
 if TYPE_CHECKING:
     from builder.deliver.publishing.keys import SigningKey
@@ -19,14 +19,7 @@ if TYPE_CHECKING:
 #: The environment variable with the name of the file that holds the key's password.
 _FILE_VARIABLE = "BUILDER_SIGN_PASSWORD_FILE"
 #: Adds ``--sign``, see :func:`signing_key`.
-sign_option = click.option(
-    "--sign",
-    metavar="KEY",
-    type=FILE,
-    envvar="BUILDER_SIGN_KEY",
-    help="Sign the release with the private key in this file. Its password is asked for, or in the "
-    f"file of ${_FILE_VARIABLE}. [env: BUILDER_SIGN_KEY]",
-)
+sign_option = option("--sign", metavar="KEY", type=FILE, envvar="BUILDER_SIGN_KEY")
 
 
 def signing_key(sign: Path | None) -> SigningKey | None:

@@ -101,9 +101,8 @@ def sites_show(context: Context, name: str) -> None:
     "--runtime",
     of=["apptainer", "singularity", "podman-hpc", "podman", "docker", "edf", "pyxis"],
     default="apptainer",
-    help="The site's container runtime; edf is CSCS's Container Engine, pyxis NVIDIA's plugin.",
 )
-@choice("--gpu", of=["nvidia", "amd", "none"], default="nvidia", help="Vendor of the site's GPUs.")
+@choice("--gpu", of=["nvidia", "amd", "none"], default="nvidia")
 @with_context
 def sites_new(context: Context, name: str, runtime: RuntimeKind, gpu: GpuVendor) -> None:
     """Write a commented site file, sites/NAME.yaml."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from builder.core.errors import refuse
 
-from .options import COUNT, choice, decorated, repeated, text_option
+from .options import COUNT, choice, decorated, option, repeated, text_option
 
 if TYPE_CHECKING:
     from builder.deliver.smoke.options import SlurmOptions
@@ -17,23 +15,11 @@ if TYPE_CHECKING:
 #: Where the account comes from without ``--account``: sbatch reads the first variable, srun the second.
 ACCOUNT_VARIABLES = ("SBATCH_ACCOUNT", "SLURM_ACCOUNT")
 #: Adds ``--slurm`` alone; :func:`builder.deliver.site.slurm.read_slurm` reads its values.
-raw_slurm_option = repeated(
-    "--slurm",
-    metavar="OPTION",
-    help="Pass an option to sbatch: --slurm=--qos=debug, --slurm=--mem=64G. Can be repeated.",
-)
-_ON = choice("--on", of=["slurm"], help="Run as a job on the nodes of the recipe's site.")
-_ACCOUNT = text_option(
-    "--account", "A", help="With --on slurm: the account to charge. Default: $SBATCH_ACCOUNT."
-)
-_TIME = text_option("--time", "T", help="With --on slurm: time limit of the job (HH:MM:SS).")
-_NODES = click.option(
-    "--nodes",
-    type=COUNT,
-    default=1,
-    show_default=True,
-    help="With --on slurm: number of nodes. With 2 or more the network is measured, too.",
-)
+raw_slurm_option = repeated("--slurm", metavar="OPTION")
+_ON = choice("--on", of=["slurm"])
+_ACCOUNT = text_option("--account", "A")
+_TIME = text_option("--time", "T")
+_NODES = option("--nodes", type=COUNT, default=1, show_default=True)
 #: Adds ``--on``, ``--account``, ``--time`` and ``--slurm``; :func:`take_job_options` takes their values.
 slurm_options = decorated(_ON, _ACCOUNT, _TIME, raw_slurm_option)
 #: The same and ``--nodes``; :func:`take_job_options` takes their values.

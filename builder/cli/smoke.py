@@ -11,7 +11,7 @@ from builder.build.run import RUNNER_NAMES
 from builder.core.errors import UsageError, refuse
 
 from .context import Context, context_exit, target_argument, with_context
-from .options import COUNT, choice, flag, origin_annotations
+from .options import COUNT, choice, flag, option, origin_annotations
 from .slurmoptions import job_options, take_job_options
 
 if TYPE_CHECKING:
@@ -22,49 +22,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @target_argument
-@choice("--runner", of=RUNNER_NAMES, help="Runner for the image. Default: the first that works.")
-@flag(
-    "--all-gpus",
-    help="Run one process per GPU, concurrently, and measure communication between them.",
-)
-@click.option(
-    "--devices", type=COUNT, metavar="N", help="Number of GPUs that must be present (on each node)."
-)
-@click.option(
-    "--timeout",
-    "timeout_s",
-    metavar="S",
-    default=420.0,
-    show_default=True,
-    help="Seconds after which the benchmark is stopped.",
-)
-@click.option(
-    "--compare",
-    metavar="X",
-    help="Show what changed since an earlier image: tag, date, digest, 'previous', HOST/REPOSITORY:TAG or "
-    "a report's file.",
-)
-@click.option(
-    "--ab",
-    "pair",
-    nargs=2,
-    metavar="OLD NEW",
-    help="Run two images in turn and compare them: each 'build', a tag, a digest, HOST/REPOSITORY:TAG, "
-    "FILE.sif or oci:DIR:TAG.",
-)
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=3, max=20),
-    metavar="N",
-    help="With --ab: number of rounds of four runs. Default: 3.",
-)
+@choice("--runner", of=RUNNER_NAMES)
+@flag("--all-gpus")
+@option("--devices", type=COUNT, metavar="N")
+@option("--timeout", "timeout_s", metavar="S", default=420.0, show_default=True)
+@option("--compare", metavar="X")
+@option("--ab", "pair", nargs=2, metavar="OLD NEW")
+@option("--rounds", type=click.IntRange(min=3, max=20), metavar="N")
 @job_options
-@click.option(
-    "--image",
-    default="",
-    help="With --on slurm: a SIF's path on the site, or an image reference. Default: the image just built.",
-)
-@flag("--all", "everything", help="Show every probe, figure and comparison.")
+@option("--image", default="")
+@flag("--all", "everything")
 @with_context
 def smoke(
     context: Context,

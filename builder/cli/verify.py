@@ -21,14 +21,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("image", required=False)
-@repeated(
-    "--key",
-    "keys",
-    type=FILE,
-    metavar="FILE",
-    help="Accept signatures of this public key. Default: recipes/_policy.yaml. Can be repeated.",
-)
-@flag("--rebuild", help="Build it again from the attached lock, and compare the manifests.")
+@repeated("--key", "keys", type=FILE, metavar="FILE")
+@flag("--rebuild")
 @with_context
 def verify(context: Context, image: str | None, keys: tuple[Path, ...], rebuild: bool) -> None:
     """Verify a published image: its signature, and what is attached to it.
