@@ -145,14 +145,11 @@ def run(
         value = command.main(args=words, standalone_mode=False, prog_name=prog_name)
         sys.stdout.flush()  # here a full disk is an error; leave() ignores it
         return value if isinstance(value, int) else 0
-    except click.exceptions.Exit as e:
-        return e.exit_code
     except click.exceptions.NoArgsIsHelpError as e:
         e.show()
         return e.exit_code
     except click.ClickException as e:
-        context = getattr(e, "ctx", None)
-        path = context.command_path if context else "builder COMMAND"
+        path = getattr(getattr(e, "ctx", None), "command_path", "builder COMMAND")
         hint = f"{path} --help lists the options and arguments"
         return output.failure(e.format_message().rstrip("."), hint, e.exit_code)
     except BrokenPipeError:

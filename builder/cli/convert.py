@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any
 
 import click
 
@@ -16,15 +16,9 @@ from .options import choice, option
 @click.argument("source")
 @click.argument("dest")
 @choice("--compression", of=["zstd", "gzip"])
-@option("--arch")
+@option("--arch", "architecture")
 @with_context
-def convert(
-    context: Context,
-    source: str,
-    dest: str,
-    compression: Literal["zstd", "gzip"] | None,
-    arch: str | None,
-) -> None:
+def convert(context: Context, source: str, dest: str, **values: Any) -> None:
     """Convert an OCI image to a SIF or a plain squashfs.
 
     SOURCE is oci:DIR:TAG, docker-archive:FILE or docker://host/repository:tag.
@@ -32,7 +26,7 @@ def convert(
     """
     from builder.build.image.convert import convert_image
 
-    made = convert_image(source, dest, context.work, compression=compression, architecture=arch)
+    made = convert_image(source, dest, context.work, **values)
     context.output.result(
         {
             "source": source,

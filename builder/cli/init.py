@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -30,15 +30,7 @@ _NO_SITE = "none"
 @text_option("--name", "NAME")
 @text_option("--site", "NAME", shell_complete=complete_site)
 @with_context
-def init(
-    context: Context,
-    source: Path | None,
-    groups: tuple[str, ...],
-    yes: bool,
-    base: str,
-    name: str,
-    site: str,
-) -> None:
+def init(context: Context, source: Path | None, yes: bool, **values: Any) -> None:
     """Write a recipe for the project in this folder, from the files that are there.
 
     In a project that has targets, --site NAME adds one for that machine. It reads the first of
@@ -52,7 +44,7 @@ def init(
     from .start.new import InitOptions, new_project
 
     root = context.start.absolute()
-    options = _named_by_site(root, InitOptions(site, base, name, groups))
+    options = _named_by_site(root, InitOptions(**values))
     if _lists_existing(context, root, options):
         return
     found = _choose(context, root, source)

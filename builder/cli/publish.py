@@ -53,10 +53,8 @@ def publish(
     /,
     names: tuple[str, ...],
     groups: tuple[str, ...],
-    only: tuple[str, ...],
     no_tags: bool,
     runner: str | None,
-    ab: bool,
     all_gpus: bool,
     sign: Path | None,
     source: str | None,
@@ -73,17 +71,15 @@ def publish(
     from builder.deliver.smoke.options import SmokeOptions
 
     job = take_job_options(values, runner=runner)  # the others are fields of PublishOptions
-    if only and no_tags:
+    if values["only"] and no_tags:
         raise UsageError("--only and --no-tags exclude each other", "omit one of them")
-    if ab and no_tags:
+    if values["ab"] and no_tags:
         hint = "omit one of them"
         raise UsageError("--ab and --no-tags exclude each other: --no-tags tests nothing", hint)
     options = PublishOptions(
         **values,
-        only=only,
         move_tags=not no_tags,
         smoke=SmokeOptions(runner=runner, all_gpus=all_gpus),
-        ab=ab,
         job=job,
         sign=signing_key(sign),
         annotations=origin_annotations(source, revision),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,16 +25,7 @@ if TYPE_CHECKING:
 @option("--account", default="", envvar=ACCOUNT_VARIABLES)
 @choice("--load", of=["podman", "podman-hpc"])
 @with_context
-def pull(
-    context: Context,
-    target: str | None,
-    if_changed: bool,
-    tag: str,
-    origin: str | None,
-    output: Path | None,
-    account: str,
-    load: EngineName | None,
-) -> None:
+def pull(context: Context, target: str | None, load: EngineName | None, **values: Any) -> None:
     """Download the published image of TARGET.
 
     A SIF or squashfs goes to where jobs look for it, an OCI image into dist/, or with --load into
@@ -58,7 +49,7 @@ def pull(
         text = f"{done.reference} is here: {done.digest}\n  {more}"
     else:
         recipe = context.project.one_recipe(target)
-        request = PullRequest(tag, origin, if_changed, output, account, load)
+        request = PullRequest(load=load, **values)
         done, name = pull_target(context.project, recipe, request), recipe.name
         state = "now" if done.changed else "already"
         joined = ", SIF " if recipe.format == "sif" else "@"  # not the digest of the manifest

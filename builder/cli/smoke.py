@@ -37,16 +37,12 @@ def smoke(
     context: Context,
     /,
     target: str | None,
-    runner: str | None,
-    all_gpus: bool,
-    devices: int | None,
-    timeout_s: float,
     compare: str | None,
     pair: tuple[str, str] | None,
     rounds: int | None,
     image: str,
     everything: bool,
-    **job_values: Any,
+    **values: Any,
 ) -> None:
     """Build TARGET if needed, run the benchmark inside its image, and grade the results.
 
@@ -58,8 +54,8 @@ def smoke(
     from builder.deliver.launch.smoke import SmokeRequest, smoke_target
     from builder.deliver.smoke.options import SmokeOptions
 
-    options = SmokeOptions(runner=runner, timeout_s=timeout_s, devices=devices, all_gpus=all_gpus)
-    slurm = take_job_options(job_values, runner=runner, image=image)
+    slurm = take_job_options(values, runner=values["runner"], image=image)
+    options = SmokeOptions(**values)
     origin = map(os.environ.get, ("BUILDER_SOURCE", "BUILDER_REVISION"))
     recipe = context.project.one_recipe(target)
     request = SmokeRequest(options, slurm, compare or "", origin_annotations(*origin))
