@@ -58,7 +58,7 @@ def in_parallel(
             thread.start()
         for _ in todo:
             failure = ended.get()
-            if failure is not None and not isinstance(failure, Stopped):
+            if not isinstance(failure, Stopped | None):
                 raise failure
         if len(results) < len(todo):
             raise Stopped
@@ -69,9 +69,8 @@ def in_parallel(
             stop.set()
         raise
     finally:
-        for thread in threads:
-            if thread.is_alive():
-                thread.join()
+        for thread in filter(threading.Thread.is_alive, threads):
+            thread.join()
 
 
 def run_task(

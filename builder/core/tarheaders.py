@@ -159,8 +159,8 @@ def _header(block: bytes, pax: Mapping[bytes, bytes]) -> TarHeader:
     """Return the member that a header and the extended headers before it describe."""
     name = _name(block, pax)
     path = _path(name, name)
-    flag = _flag(block[156:157], name)
-    if flag == _SPARSE or any(key.startswith(_SPARSE_KEY) for key in pax):
+    flag = _flag(block[156:157], name, pax)
+    if flag == _SPARSE:
         raise TarError(f"{path!r} is a sparse file, which is not supported")
     try:
         uid, gid, size = (_value(block, pax, key) for key in (b"uid", b"gid", b"size"))
@@ -183,8 +183,10 @@ def _name(block: bytes, pax: Mapping[bytes, bytes]) -> bytes:
     return name
 
 
-def _flag(flag: bytes, name: bytes) -> bytes:
-    """Return the type flag of today for that of an older tar."""
+def _flag(flag: bytes, name: bytes, pax: Mapping[bytes, bytes]) -> bytes:
+    """Return the type flag of today for that of an older tar, and that of GNU for a sparse file."""
+    if any(key.startswith(_SPARSE_KEY) for key in pax):
+        return _SPARSE
     if flag == _OLD_FILE and name.endswith(b"/"):
         return DIRECTORY
     return FILE if flag in (_OLD_FILE, _CONTIGUOUS_FILE) else flag

@@ -149,7 +149,7 @@ def _fitting(
         added, found_in = _solve_python(task, versions, needed)
         python = next(package.python_version for package in added if package.name == "python")
         foreign = task.read(python)
-        if foreign.skipped and not foreign.found:
+        if not foreign.is_fitting:
             raise _without_python(task, needed, [foreign], None)
         try:
             return foreign, added, found_in, _find_pinned(task, foreign, added)
@@ -200,7 +200,7 @@ def _versions(task: _Task, needed: str) -> list[str]:
         LockError: there is none.
     """
     allowed, found, problem = _allowed(needed), dict[str, ForeignLock](), None
-    for version in (f"3.{minor}" for minor in _MINORS):
+    for version in map("3.{}".format, _MINORS):
         releases = [*allowed.filter(f"{version}.{patch}" for patch in PATCHES)]
         for release in dict.fromkeys([*releases[-1:], *releases[:1]]):
             try:
@@ -210,7 +210,7 @@ def _versions(task: _Task, needed: str) -> list[str]:
                 continue
             if found[version].found:
                 break
-    fitting = {version: lock for version, lock in found.items() if lock.found or not lock.skipped}
+    fitting = {version: lock for version, lock in found.items() if lock.is_fitting}
     if not fitting:
         raise _without_python(task, needed, list(found.values()), problem)
     return list(fitting) if needed or task.names_python else _complete(fitting)

@@ -184,13 +184,14 @@ def reusing(
 def _images(recipe: Recipe, where: str, trust: Trust | None, image: str) -> list[str]:
     """Return the references of images that may be reused, the first choice first."""
     image = image or (recipe.registry.reuse if isinstance(recipe.registry.reuse, str) else "")
-    if image and (image.startswith("oci:") or not is_reference(image)):
-        hint = "write HOST/REPOSITORY:TAG"
-        raise UsageError(f"reuse of {image}: not an image of a registry", hint)
-    if image or not is_reused(recipe, trust):
-        return [image] if image else []
-    if recipe.format == "sif" or not where or where.startswith("oci:"):  # a SIF has one layer
-        return []
+    if image:
+        if image.startswith("oci:") or not is_reference(image):
+            hint = "write HOST/REPOSITORY:TAG"
+            raise UsageError(f"reuse of {image}: not an image of a registry", hint)
+        return [image]
+    is_in_registry = where.partition(":")[0] not in ("", "oci")
+    if recipe.format == "sif" or not is_in_registry or not is_reused(recipe, trust):
+        return []  # a SIF has one layer
     return [f"{where}:{tag}" for tag in reversed(TagPlan.of(recipe).tags)]
 
 

@@ -152,8 +152,7 @@ def _unusable(reports: Sequence[Report]) -> str:
     """Return the reason why a round does not count; empty: it does."""
     if len(reports) < len(ROUND) or any(report["verdict"] == "error" for report in reports):
         return "a run ended without a report"
-    gpus = {tuple(sorted(str(one.get("uuid", "")) for one in devices_of(r))) for r in reports}
-    if len(gpus) > 1:
+    if len(set(map(_gpus, reports))) > 1:
         return "its runs were on different GPUs"
     if any(map(shares_gpu, reports)):
         return "other processes used the GPU"
@@ -162,6 +161,10 @@ def _unusable(reports: Sequence[Report]) -> str:
         side = "new" if new else "old"
         return f"only the {side} image was throttled ({', '.join(sorted(new or old))})"
     return ""
+
+
+def _gpus(report: Report) -> tuple[str, ...]:
+    return tuple(sorted(str(device.get("uuid", "")) for device in devices_of(report)))
 
 
 def _throttled(reports: Sequence[Report], side: str) -> frozenset[str]:

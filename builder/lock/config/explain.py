@@ -66,25 +66,21 @@ def _explain(item: Any, keys: _Keys, yamls: Sequence[YamlFile], model: _Model) -
     value, is_key = item.get("input"), item["loc"][-1:] == ("[key]",)
     written = _written(keys, value, yamls)
     match item["type"]:
-        case "missing":
-            return "this key is required", f"add the line {keys[-1]}: VALUE"
         case "extra_forbidden":
             return _unknown_key(keys, model)
         case "literal_error":
             return _not_one_of(item, keys, is_key=is_key)
         case "string_type" if not is_key:
             return f"must be text, and is {_type_name(value)}", _as_text(keys, value, written)
-        case "tuple_type" | "list_type":
-            words = ", ".join(map(_scalar, written.split()))
-            hint = f"write {_name(keys)}: [{words or 'VALUE'}]"
-            return f"must be a list, and is {_type_name(value)}", hint
-        case "dict_type" | "model_type" | "model_attributes_type":
+        case kind if kind in (texts := table(__file__, "problems.yaml")):
             known = ", ".join(_known_keys(keys, model))
-            hint = f"write {_name(keys)}: and KEY: VALUE lines below it"
-            hint += f"; keys: {known}" if known else ""
-            return f"must be a mapping, and is {_type_name(value)}", hint
-        case "too_short":
-            return "must have a value, and has none", f"write {_name(keys)}: [VALUE]"
+            values = {
+                "name": _name(keys),
+                "type": _type_name(value),
+                "words": ", ".join(map(_scalar, written.split())) or "VALUE",
+                "keys": f"; keys: {known}" if known else "",
+            }
+            return texts[kind]["problem"].format(**values), texts[kind]["hint"].format(**values)
         case other:
             message = "Input should be a number" if other in _NUMBERS else str(item["msg"])
             return _wrong_value(message, keys, value, written)

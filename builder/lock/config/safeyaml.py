@@ -115,7 +115,7 @@ def _count(data: bytes) -> None:
     them. So the size of a node is known at its end, and an alias adds the size of its anchor once
     more.
     """
-    sizes: dict[str, int] = {}
+    sizes: dict[str | None, int] = {}
     starts: list[tuple[str | None, int]] = []
     size = aliased = 0
     for event in yaml.parse(data, Loader=_BASE):
@@ -126,16 +126,14 @@ def _count(data: bytes) -> None:
                 raise _error(f"lists and mappings are more than {MAX_DEPTH} levels deep", event)
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = starts.pop()
-            if anchor:
-                sizes[anchor] = size - before
+            sizes[anchor] = size - before
         elif isinstance(event, yaml.ScalarEvent):
             size += NODE_SIZE + len(event.value)
-            if event.anchor:
-                sizes[event.anchor] = NODE_SIZE + len(event.value)
+            sizes[event.anchor] = NODE_SIZE + len(event.value)
         elif isinstance(event, yaml.AliasEvent):
-            if any(anchor == event.anchor for anchor, _ in starts):
+            if event.anchor in dict(starts):
                 raise _error(f"the alias *{event.anchor} refers to itself", event)
-            repeated = sizes.get(event.anchor or "", 0)
+            repeated = sizes.get(event.anchor, 0)
             size += repeated
             aliased += repeated
             if aliased > MAX_ALIASED:

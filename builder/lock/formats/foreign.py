@@ -52,6 +52,11 @@ class ForeignLock:
     """The kind of the file, for messages."""
 
     @property
+    def is_fitting(self) -> bool:
+        """Whether the markers keep a requirement, if there is one."""
+        return bool(self.found) or not self.skipped
+
+    @property
     def index_options(self) -> list[str]:
         """The options as lines: ``--index-url URL`` and the like."""
         own = self.options

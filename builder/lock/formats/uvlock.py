@@ -92,7 +92,7 @@ def _exported(
     """Return the pins of the chosen groups, with their markers, as uv exports them."""
     command = [uv_program(), "export", "--frozen", "--offline", "--no-config", "--quiet"]
     command += ["--no-default-groups", "--no-header", "--no-annotate"]
-    of_project = [group for group in chosen if group == MAIN or group in extras]
+    of_project = {MAIN, *extras}.intersection(chosen)
     if of_project and MAIN not in chosen:
         command.append("--no-emit-project")
     for group in chosen:

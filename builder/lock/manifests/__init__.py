@@ -63,20 +63,20 @@ def read_manifest(
             cannot be locked. The message names file and line.
     """
     reader = ManifestReader(path, root or path.parent)
-    file = load_toml(path) if path.suffix == ".toml" else None
-    project = PyProject(file, platform) if file and path.name == "pyproject.toml" else None
-    data = file.data if file else {}
-    pixi = table(data, "tool", "pixi") if project else data
-    if pixi or path.suffix in _REQUIREMENTS:
-        _refuse_groups(path, groups)
     if path.name == _SETUP:
         reader.own_code(groups, str(path))
-    elif file is None:
+    elif path.suffix in _REQUIREMENTS:
+        _refuse_groups(path, groups)
         reader.read(f"-r {path.name}", str(path))
-    elif project and not pixi:
-        project.read(reader, groups)
     else:
-        Pixi(file, pixi, platform, project).read(reader, environment)
+        file = load_toml(path)
+        project = PyProject(file, platform) if path.name == "pyproject.toml" else None
+        pixi = table(file.data, "tool", "pixi") if project else file.data
+        if project and not pixi:
+            project.read(reader, groups)
+        else:
+            _refuse_groups(path, groups)
+            Pixi(file, pixi, platform, project).read(reader, environment)
     return reader.environment()
 
 

@@ -136,7 +136,7 @@ class Pixi:
         for name, value in tables["pypi-dependencies"].items():
             reader.read(_pypi_line(name, value), where(name))
             if index := table(value).get("index"):
-                reader.pin(name, index, where(name), value.get("env-markers", ""))
+                reader.pin(name, index, where(name), value.get("env-markers"))
         reader.variables = {**tables["env"], **reader.variables}
 
     def _read_options(self, reader: ManifestReader, tables: Sequence[Table]) -> None:

@@ -27,6 +27,7 @@ from builder.core.errors import ConfigError
 from builder.core.markers import answers
 from builder.core.model import MAIN
 from builder.lock.config.merge import choices
+from builder.lock.spec import SourceSpec, Spec
 from builder.lock.tomlfile import TomlFile, items, load_toml, strings, table
 
 from .keys import check_keys, refused, rules_of, settings_of_uv
@@ -110,12 +111,12 @@ class PyProject:
         if MAIN in (groups or (MAIN,)):
             self._read_project(reader, extras)
         for group in groups:
-            if group not in extras and (group != MAIN or MAIN in self.groups):
+            if group in self.groups or group not in (MAIN, *extras):
                 self.read_group(reader, group)
         self._read_settings(reader)
         # a source is for requirements of the project, and for those that uv limits
-        direct = {spec.name for spec in reader.pip} | {spec.name for spec in reader.sources}
-        self._refuse_sources_of("constraint-dependencies", direct)
+        direct: list[Spec | SourceSpec] = [*reader.pip, *reader.sources]
+        self._refuse_sources_of("constraint-dependencies", [spec.name for spec in direct])
 
     def _read_project(
         self, reader: ManifestReader, extras: Sequence[str] = (), marker: Marker | None = None
@@ -237,7 +238,7 @@ class PyProject:
         for source, condition in self._chosen(requirement, extra, group):
             if "index" in source:
                 url = self._urls.get(str(source["index"]))
-                reader.pin(requirement.name, url, where, str(condition or ""))
+                reader.pin(requirement.name, url, where, condition)
                 continue
             placed = copy(requirement)
             placed.marker = both(requirement.marker, condition)

@@ -79,14 +79,14 @@ class ManifestReader(PipSection):
         self._entered.add(key)
         return is_new
 
-    def pin(self, name: str, url: Any, where: str, marker: str = "") -> None:
+    def pin(self, name: str, url: Any, where: str, marker: object = None) -> None:
         """Add an index that alone may have a package; one without URL is an error."""
         if not url:
             problem = f"{where}: the index of {name} has no URL"
             raise ConfigError(problem, "add it: [[tool.uv.index]] with name and url")
         text = plain_value(str(url).rstrip("/"), where)
         check_url(text, where)
-        self.pins.append(IndexPin(canonicalize_name(name), text, marker))
+        self.pins.append(IndexPin(canonicalize_name(name), text, str(marker or "")))
 
     def python(self, specifier: str, where: str, *folders: Path) -> None:
         """Add the version of Python: ``requires-python``, and that of ``.python-version``.
