@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .temporary import temporary_beside
-from .walk import Stuck, try_to_remove
+from .walk import FOLDER_FLAGS, Stuck, try_to_remove
 
 #: Unpacked images that are kept of each target and user: the last two that were used.
 KEPT = 2
@@ -30,7 +30,6 @@ KEPT = 2
 #: of the cache stay longer: they take most space and are made again in seconds.
 KEPT_DAYS = 1.0
 _HEX = "[0-9a-f]"
-_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Folders whose lock this process holds, and the open folder of each.
 _held: dict[Path, int] = {}
 
@@ -76,7 +75,7 @@ def open_used(folder: Path) -> int | None:
         The descriptor; None: there is no such folder.
     """
     try:
-        fd = os.open(folder, _FLAGS)
+        fd = os.open(folder, FOLDER_FLAGS)
     except FileNotFoundError:
         return None
     with contextlib.suppress(OSError):  # a file system without locks
@@ -96,7 +95,7 @@ def remove_unless_used(folder: Path, stuck: Stuck = bool) -> bool:
     use.
     """
     try:
-        fd = os.open(folder, _FLAGS)
+        fd = os.open(folder, FOLDER_FLAGS)
     except OSError:
         return False
     try:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 #: Receives the path of a tree that cannot be removed.
 Stuck = Callable[[Path], object]
-_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ def bottom_up(folder: Path, *, make_writable: bool = False) -> Iterator[Level]:
             pending.pop()
             if not path:
                 return
-            parent = os.open("..", _FLAGS, dir_fd=fd)
+            parent = os.open("..", FOLDER_FLAGS, dir_fd=fd)
             os.close(fd)
             fd = parent
             if _identity(fd) != path[-1].identity:
@@ -86,12 +86,12 @@ def _open_or_none(name: str, parent: int, make_writable: bool) -> int | None:
 
 def _open(name: str | Path, parent: int | None, make_writable: bool) -> int:
     try:
-        fd = os.open(name, _FLAGS, dir_fd=parent)
+        fd = os.open(name, FOLDER_FLAGS, dir_fd=parent)
     except PermissionError:
         if not make_writable:
             raise
         os.chmod(name, 0o700, dir_fd=parent)
-        fd = os.open(name, _FLAGS, dir_fd=parent)
+        fd = os.open(name, FOLDER_FLAGS, dir_fd=parent)
     try:
         if make_writable and os.fstat(fd).st_mode & 0o700 != 0o700:
             os.fchmod(fd, 0o700)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from builder.core.errors import BuilderError, RegistryError
-from builder.core.model import OCI_MANIFEST, Descriptor, canonical_json
+from builder.core.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, canonical_json
 from builder.formats.oci.documents import load_json
 from builder.formats.oci.manifest import parse_manifest
 from builder.formats.oci.reference import Reference
@@ -29,7 +29,6 @@ from .keys import PublicKey, SigningKey
 PAYLOAD = "application/vnd.dev.cosign.simplesigning.v1+json"
 SIGNATURE = "dev.cosignproject.cosign/signature"
 _TYPE = "cosign container image signature"
-_CONFIG = "application/vnd.oci.image.config.v1+json"
 #: Whoever may push may add signatures: more are an error, not read.
 MAX_SIGNATURES = 100
 #: In bytes; those of builder, cosign and podman have less than 1 KiB.
@@ -88,10 +87,10 @@ def add_signature(
             raise _too_many(destination, digest)
         config = _config([*layers, layer])
         for data in (payload, config):
-            blob = Descriptor.of(_CONFIG, data)
+            blob = Descriptor.of(OCI_CONFIG, data)
             if not client.blobs.has(repository, blob):
                 client.blobs.upload(repository, blob, bytes_source(data))
-        added = {"config": Descriptor.of(_CONFIG, config).to_json(), "layers": [*layers, layer]}
+        added = {"config": Descriptor.of(OCI_CONFIG, config).to_json(), "layers": [*layers, layer]}
         data = canonical_json(manifest | added)
         try:
             client.manifests.move_tag(

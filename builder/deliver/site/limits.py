@@ -107,16 +107,11 @@ def _longest(limits: Limits, nodes: int) -> str:
 def _check_names(recipe: Recipe, slurm: Slurm, queue: Queue) -> None:
     from builder.lock.config.merge import near_hint
 
-    for option, value, known in (
-        ("partition", queue.partition, list(slurm.partitions)),
-        ("qos", queue.qos, list(slurm.qos)),
-    ):
-        for name in value.split(",") if value and known else ():
-            if name not in known:
-                site = recipe.site.name or recipe.name
-                hint = near_hint(name, known) or f"known: {', '.join(known)}"
-                message = f"--{option} {name}: {recipe.site_title} has no such {option}"
-                raise UsageError(message, f"{hint} (builder sites show {site} lists them)")
+    for option, name, known in slurm.unknown_names(queue):
+        site = recipe.site.name or recipe.name
+        hint = near_hint(name, known) or f"known: {', '.join(known)}"
+        message = f"--{option} {name}: {recipe.site_title} has no such {option}"
+        raise UsageError(message, f"{hint} (builder sites show {site} lists them)")
 
 
 def _broken(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list[str]:

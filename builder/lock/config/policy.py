@@ -43,7 +43,10 @@ def find_policy(root: Path) -> Policy | None:
         ConfigError: the file is wrong; the message names file, line and key.
     """
     path = _policy_file(root)
-    return load_policy(path) if path else None
+    if path is None:
+        return None
+    yaml = load_yaml(path)
+    return validated(Policy, {**yaml.data, "source": path}, [yaml])
 
 
 def has_policy(root: Path) -> bool:
@@ -54,13 +57,3 @@ def has_policy(root: Path) -> bool:
 def _policy_file(root: Path) -> Path | None:
     paths = (root / POLICY_FILE, (root / POLICY_FILE).with_suffix(".yml"))  # as recipes
     return next((path for path in paths if path.exists() or path.is_symlink()), None)
-
-
-def load_policy(path: Path) -> Policy:
-    """Read a policy file.
-
-    Raises:
-        ConfigError: the file is missing or wrong; the message names file, line and key.
-    """
-    yaml = load_yaml(path)
-    return validated(Policy, {**yaml.data, "source": path}, [yaml])

@@ -8,6 +8,7 @@ others.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -138,12 +139,15 @@ class Slurm(Model):
     @model_validator(mode="after")
     def _queues_exist(self) -> Slurm:
         for name, queue in self.queues.items():
-            for key, value, known in (
-                ("partition", queue.partition, self.partitions),
-                ("qos", queue.qos, self.qos),
-            ):
-                unknown = [one for one in value.split(",") if value and known and one not in known]
-                if unknown:
-                    problem = f"{unknown[0]!r} is not one of {', '.join(known)}"
-                    raise ValueError(f"queues.{name}.{key}: {problem}")
+            for key, unknown, known in self.unknown_names(queue):
+                problem = f"{unknown!r} is not one of {', '.join(known)}"
+                raise ValueError(f"queues.{name}.{key}: {problem}")
         return self
+
+    def unknown_names(self, queue: Queue) -> Iterator[tuple[str, str, list[str]]]:
+        """Yield each partition or QOS of a queue that the site lacks: key, name, known names."""
+        for key, known in (("partition", [*self.partitions]), ("qos", [*self.qos])):
+            named = getattr(queue, key)
+            for name in named.split(",") if named and known else ():
+                if name not in known:
+                    yield key, name, known
