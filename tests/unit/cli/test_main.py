@@ -11,6 +11,7 @@ import click
 import pytest
 
 from builder.cli import COMMANDS, cli
+from builder.cli.groups import command as publish_py
 from tests.support.cli import Cli
 from tests.support.project import TinyProject
 
@@ -45,6 +46,15 @@ def test_help_and_json(path: str) -> None:
 
 def options(command: click.Command) -> list[click.Option]:
     return [p for p in command.params if isinstance(p, click.Option)]
+
+
+def test_texts_of_options(tmp_path: Path) -> None:
+    """Each line of options.txt is the text of an option."""
+    (tmp_path / "recipes").mkdir()
+    every = [cli, publish_py(tmp_path), *(command for _, command in ALL)]
+    shown = {option.help for command in every for option in options(command)}
+    lines = (CLONE / "builder/cli/options.txt").read_text().splitlines()
+    assert {line.split(maxsplit=2)[2] for line in lines} <= shown
 
 
 def test_few_commands_and_options() -> None:
