@@ -28,30 +28,29 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./+][A-Za-z0-9_./+-]*")
 
 
 def validated(model: type[_M], data: Mapping[str, Any], yamls: Sequence[YamlFile]) -> _M:
-    """Return the model of merged files; raise ConfigError as :func:`config_error` explains it."""
+    """Return the model of merged files.
+
+    Args:
+        model: the model.
+        data: what the files have in all.
+        yamls: the files; the first ones win.
+
+    Raises:
+        ConfigError: pydantic's errors as one, which names file, line and key of each.
+    """
     try:
         return model.model_validate(data)
     except ValidationError as e:
-        raise config_error(e, yamls, model) from None
-
-
-def config_error(error: ValidationError, yamls: Sequence[YamlFile], model: _Model) -> ConfigError:
-    """Turn pydantic's errors into one error that names file, line and key of each.
-
-    Args:
-        error: the error of pydantic.
-        yamls: the files that were merged; the first ones win.
-        model: the model that was validated.
-    """
+        errors = e.errors()
     lines, hints = [], []
-    for item in error.errors():
+    for item in errors:
         # pydantic's mark for keys of a mapping
         keys = tuple(key for key in item["loc"] if key != "[key]")
         dotted = ".".join(str(key) for key in keys)
         problem, hint = _explain(item, keys, yamls, model)
         lines.append(f"{_line_of(keys, yamls)}: {dotted}: {problem}")
         hints.append(hint)
-    return ConfigError("\n".join(lines), "; ".join(dict.fromkeys(filter(None, hints))))
+    raise ConfigError("\n".join(lines), "; ".join(dict.fromkeys(filter(None, hints))))
 
 
 def first_problem(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
