@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 #: How many file conflicts are listed.
 _SHOWN_CONFLICTS = 5
+#: Fields of a layer that --json prints as they are.
+_LAYER_FIELDS = ("diff_id", "unpacked", "title", "packages")
 #: How many differences between two runs of the steps are listed.
 _SHOWN_DIFFERENCES = 20
 
@@ -278,14 +280,8 @@ def describe_build(result: BuildResult) -> dict[str, Any]:
     """Return a build as JSON; ``layers`` is empty if the engine made no OCI image."""
     image, sif = result.image, result.sif
     layers = [
-        {
-            "digest": layer.descriptor.digest,
-            "diff_id": layer.diff_id,
-            "size": layer.descriptor.size,
-            "unpacked": layer.unpacked,
-            "title": layer.title,
-            "packages": layer.packages,
-        }
+        {"digest": layer.descriptor.digest, "size": layer.descriptor.size}
+        | {name: getattr(layer, name) for name in _LAYER_FIELDS}
         for layer in (image.layers if image else ())
     ]
     answer: dict[str, Any] = {

@@ -26,16 +26,8 @@ def _list(context: Context) -> None:
     for r in context.project.recipes():
         locked = r.lock_path.exists()
         table.rows.append((r.name, r.gpu.vendor, "yes" if locked else "no", r.description))
-        rows.append(
-            {
-                "name": r.name,
-                "groups": r.group,
-                "gpu": r.gpu.model_dump(),
-                "base": r.base,
-                "locked": locked,
-                "description": r.description,
-            }
-        )
+        keys = r.model_dump(include={"name", "gpu", "base", "description"})
+        rows.append({**keys, "groups": r.group, "locked": locked})
     context.output.table(table)
     context.output.result(rows)
 
