@@ -214,7 +214,7 @@ def build_layers(
     Args:
         packages: in link order.
         options: the recipe's ``layers:``.
-        budget: the largest number of layers.
+        budget: the number of layers to plan for.
         post_link: ``{name: "skip"}`` for packages whose link script is not run.
 
     Raises:

@@ -21,11 +21,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from builder.core.errors import LayerError
 from builder.core.model import LayerContent, LayerOptions, LockedPackage, Manager
 
 from .entry import PackageIndex
@@ -71,13 +70,11 @@ def plan_lock(
         packages: in link order.
         sizes: archive bytes by :attr:`LockedPackage.key`; missing counts as small.
         options: the recipe's ``layers:``.
-        budget: the largest number of layers. The size from which a package gets its own layer
-            doubles until they fit.
+        budget: the number of layers to plan for. The size from which a package gets its own layer
+            doubles until they fit. A budget that is too small for a group of each manager, or for
+            the parts of a package, is exceeded.
         parts: the number of layers a package needs, by key, where it is more than one, see
             :func:`split_index`.
-
-    Raises:
-        LayerError: no plan fits the budget.
     """
     groups = max(1, min(options.groups, budget // 3))
     threshold = options.own_layer_from
@@ -86,13 +83,8 @@ def plan_lock(
         # Empty groups count too, so that the threshold rarely moves when a package is added or
         # removed.
         needed = sum(parts.get(key, 1) for key in large) + 2 * groups
-        if needed <= budget:
+        if needed <= budget or large == parts.keys():
             break
-        if not large - parts.keys():
-            raise LayerError(
-                f"the packages need up to {needed} layers, and {budget} are left above the base image",
-                "choose a base image with fewer layers",
-            )
         threshold *= 2
 
     def from_the_bottom(package: LockedPackage) -> tuple[int, int, str]:
@@ -100,24 +92,21 @@ def plan_lock(
         size = sizes.get(package.key, 0)
         return -size.bit_length(), _MANAGERS.index(package.manager), package.name
 
-    plans: list[LayerPlan] = []
-    for p in sorted((p for p in packages if p.key in large), key=from_the_bottom):
-        plans += _own_layers(p, parts.get(p.key, 1))
-    return plans + _groups([p for p in packages if p.key not in large], groups)
+    alone = sorted((p for p in packages if p.key in large), key=from_the_bottom)
+    own = [plan for p in alone for plan in _own_layers(p, parts.get(p.key, 1))]
+    return [*own, *_groups([p for p in packages if p.key not in large], groups)]
 
 
-def _groups(packages: Sequence[LockedPackage], groups: int) -> list[LayerPlan]:
-    """Return the layers of small packages, conda's first."""
+def _groups(packages: Sequence[LockedPackage], groups: int) -> Iterator[LayerPlan]:
+    """Yield the layers of small packages, conda's first."""
     members: dict[tuple[int, int], list[LockedPackage]] = {}
     for p in packages:
         group = _MANAGERS.index(p.manager), name_bucket(f"{p.manager} {p.name}", groups)
         members.setdefault(group, []).append(p)
-    plans = []
     for (manager, number), found in sorted(members.items()):
         content = LayerContent("packages", _MANAGERS[manager], group=number + 1)
         names = listed([p.name for p in found], _TITLE_NAMES)
-        plans.append(LayerPlan(content, f"{content.name}: {names}", tuple(found)))
-    return plans
+        yield LayerPlan(content, f"{content.name}: {names}", tuple(found))
 
 
 def _own_layers(package: LockedPackage, parts: int) -> list[LayerPlan]:
@@ -140,8 +129,7 @@ def content_of(title: str) -> LayerContent | None:
     For layers of an image that is read, from a layout or a registry: :attr:`Layer.content` is not
     in it. None for a layer that holds no packages.
     """
-    found = _TITLE.match(title)
-    if found is None:
+    if not (found := _TITLE.match(title)):
         return None
     bytecode, manager, group, package = found.groups()
     return LayerContent(
@@ -183,7 +171,5 @@ def split_index(index: PackageIndex, limit: int = MAX_UNPACKED) -> list[frozense
         total += e.size
         part_of[e.path] = number
 
-    parts: list[set[str]] = [set() for _ in range(number + 1)]
-    for path, n in part_of.items():
-        parts[n].add(path)
-    return [frozenset(p) for p in parts]
+    numbers = range(number + 1)
+    return [frozenset(path for path, n in part_of.items() if n == part) for part in numbers]

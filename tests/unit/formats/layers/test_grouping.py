@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.core.errors import LayerError
 from builder.core.model import LayerOptions, LockedPackage, Manager
 from builder.formats.layers.entry import IndexEntry, PackageIndex
 from builder.formats.layers.grouping import (
@@ -85,11 +84,14 @@ def test_threshold_doubles() -> None:
     }  # 4, 8, 16, 32 MiB leave too many; from 64 MiB there are 37
 
 
-@pytest.mark.parametrize("budget", [0, 1])
+@pytest.mark.parametrize("budget", [-20, 0, 1, 3])
 def test_no_room_above_the_base(budget: int) -> None:
-    """A budget that no plan fits is an error."""
-    with pytest.raises(LayerError, match=f"{budget} are left above the base image"):
-        plan_lock([package("a")], {}, LayerOptions(), budget=budget)
+    """A budget that no plan fits is exceeded by as little as possible."""
+    conda, small, large = package("a", manager="conda"), package("b"), package("c")
+    sizes = {p.key: 300 * MIB for p in (conda, small, large)}
+    plans = plan_lock([conda, small, large], sizes, LayerOptions(), budget=budget, parts={large.key: 3})
+    titles = ["pip c 1.0 (1/3)", "pip c 1.0 (2/3)", "pip c 1.0 (3/3)", "conda group 1: a", "pip group 1: b"]
+    assert [plan.title for plan in plans] == titles
 
 
 @given(names, st.integers(0, 59), st.integers(1, 64))
