@@ -118,6 +118,7 @@ From: {tree}
     site.base yes
 %environment
     export ROCM_PATH=/opt/rocm
+    export PYTHONPATH=/base/lib PYTHONHOME=$(echo /base)
     export PATH=/opt/rocm/bin:$PATH
 %runscript
     echo base
@@ -172,10 +173,11 @@ def test_base_of_apptainer(
     path = tmp_path / "a.sif"
     sif = write_sif(tiny.image, path, Workspace(tiny.settings, tiny.store), layout=layout, base=tiny.base)  # type: ignore[arg-type]
     show = "cat /etc/builder-test; ls /opt/conda/bin; cat /opt/conda/bin/both; echo; echo $PATH"
+    show += '; echo "${PYTHONPATH-none}${PYTHONHOME-none}"'
     commands = [["run", "--cleanenv", path], ["exec", "--cleanenv", path, "sh", "-c", show]]
     expected = [
         "hello /opt/conda/bin/hello /opt/rocm it's\n",
-        "tiny\nboth\nhello\nnew\n/opt/conda/bin:/opt/rocm/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n",
+        "tiny\nboth\nhello\nnew\n/opt/conda/bin:/opt/rocm/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nnonenone\n",
     ]
     env = parts.apptainer_environment(apptainer.path, ordinary_user.home)
     for command, wanted in zip(commands, expected, strict=True):
@@ -184,6 +186,7 @@ def test_base_of_apptainer(
     labels = apptainer.run("inspect", "--labels", path).stdout
     assert "site.base: yes" in labels
     assert "org.builder.target: tiny" in labels
+    assert "label-schema" not in labels and "label-schema" in apptainer.run("inspect", tiny.base.path).stdout
     if layout == "layered":  # the base's partition is copied
         own, theirs = read_sif(path).partitions[0], read_sif(tiny.base.path).partitions[0]
         with path.open("rb") as a, tiny.base.path.open("rb") as b:

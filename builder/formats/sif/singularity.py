@@ -18,7 +18,7 @@ from typing import Any
 from builder.core.datafiles import script
 from builder.core.errors import ImageError
 from builder.core.text import human_bytes
-from builder.formats.oci.config import DEFAULT_PATH, config_environment
+from builder.formats.oci.config import DEFAULT_PATH, SERVES_BASE, config_environment
 from builder.formats.trees.member import DO_NOT_USE, Kind, Member
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source
@@ -65,10 +65,12 @@ def environment_script(env: Mapping[str, str], base: Mapping[str, str] | None = 
     Args:
         env: the variables. Those that no shell can set are left out.
         base: the variables of a base SIF, whose own scripts run before this one. A variable that
-            they set to the same value is left out, and a PATH that ends in the base's one is added
-            in front of it.
+            they set to the same value is left out, a PATH that ends in the base's one is added in
+            front of it, and :data:`SERVES_BASE` is unset.
     """
-    lines = ["#!/bin/sh", "# Written by builder."]
+    served = sorted(filter(SERVES_BASE.fullmatch, base or ()))
+    unset = (f"unset {name}" for name in served if name not in env)
+    lines = ["#!/bin/sh", "# Written by builder.", *unset]
     base_path = None if base is None else ":" + base.get("PATH", DEFAULT_PATH)
     for name, value in env.items():
         is_set = base is not None and base.get(name) == value
@@ -172,11 +174,8 @@ def guard_files(time: int) -> list[tuple[Member, bytes]]:
 
 
 def _files(texts: Mapping[str, str], time: int) -> list[tuple[Member, bytes]]:
-    found = []
-    for path, text in texts.items():
-        mode = 0o644 if path.endswith((".json", "Singularity")) else 0o755
-        found.append(text_file(path, text, mode, time))
-    return found
+    modes = {p: 0o644 if p.endswith((".json", "Singularity")) else 0o755 for p in texts}
+    return [text_file(path, text, modes[path], time) for path, text in texts.items()]
 
 
 def text_file(path: str, text: str, mode: int, time: int) -> tuple[Member, bytes]:
@@ -188,8 +187,9 @@ def text_file(path: str, text: str, mode: int, time: int) -> tuple[Member, bytes
 def _definition(labels: Mapping[str, str], digest: str) -> str:
     """Return a text in the form of a definition file, with the origin of the SIF."""
     name = labels.get("org.opencontainers.image.base.name", "")
+    kind = "docker" if name else "localimage"
     lines = [
-        f"Bootstrap: {_bootstrap(name)}",
+        f"Bootstrap: {'debootstrap' if name.startswith('debian:') else kind}",
         f"From: {name or labels.get('org.opencontainers.image.base.digest', 'unknown')}",
         "",
         "# Not built from a definition: builder put this SIF together from locked packages, "
@@ -199,12 +199,6 @@ def _definition(labels: Mapping[str, str], digest: str) -> str:
     if lock := labels.get("org.builder.lock"):
         lines.append(f"# The lock file: {lock}")
     return "\n".join(lines) + "\n"
-
-
-def _bootstrap(base_name: str) -> str:
-    if base_name.startswith("debian:"):
-        return "debootstrap"
-    return "docker" if base_name else "localimage"
 
 
 # reading ------------------------------------------------------------------------------------------
@@ -234,6 +228,7 @@ def container_files(sources: Iterable[Source]) -> dict[str, str]:
 #: The scripts that set the image's variables. 99-*.sh are for the host's libraries.
 _READ_SCRIPTS = re.compile(rf"{re.escape(FOLDER)}/env/(0|1|9[0-8]).*\.sh")
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)=(.*)")
+_SERVED = re.compile(rf"(?<![\w$-])({SERVES_BASE.pattern})=(?=(.*))")
 #: "${NAME:-default}"
 _DEFAULTED = re.compile(r'"\$\{[A-Za-z_]\w*:?-(.*)\}"')
 #: $NAME, ${NAME} and ${NAME:-...}
@@ -244,7 +239,7 @@ _PATH = re.compile(r"\$(PATH)()")
 def container_environment(files: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a container's scripts export, as far as that is readable.
 
-    PATH is always there.
+    PATH is always there, and :data:`SERVES_BASE` also with a value that only a shell can know.
 
     Args:
         files: the texts in ``/.singularity.d``, by path.
@@ -258,6 +253,7 @@ def container_environment(files: Mapping[str, str]) -> dict[str, str]:
             value = _value(match[2], env) if match else None
             if match and value is not None:
                 env[match[1]] = value
+        env = dict(_SERVED.findall(files[path])) | env
     return env
 
 

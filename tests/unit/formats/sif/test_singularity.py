@@ -45,6 +45,31 @@ def test_environment_script() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "hidden"),
+    [
+        ("export PYTHONPATH=/base/lib", True),
+        ('export PYTHONPATH="${PYTHONPATH:-"/base/lib"}"', True),
+        ("export PYTHONPATH=$(echo /base/lib)", True),
+        ("export PYTHONHOME=/base PYTHONPATH=/base/lib", True),
+        ("if true; then export PYTHONPATH=/base/lib; fi", True),
+        ("export MYPYTHONPATH=/base/lib", False),
+        ("unset PYTHONPATH", False),
+    ],
+)
+def test_variables_that_serve_a_base_sif(line: str, hidden: bool) -> None:
+    """What a base's scripts set for its own Python is unset, unless the image sets it."""
+    base = container_environment({f"{FOLDER}/env/90-environment.sh": f"#!/bin/sh\n{line}\n"})
+    assert ("PYTHONPATH" in base) == hidden
+    show = '\nprintf %s "${PYTHONPATH-none}"'
+    script = environment_script({"PATH": "/bin"}, base)
+    assert ("unset PYTHONPATH" in script) == hidden
+    assert _shell(f"{line}\n{script}{show}") == "none"
+    for value in ("/own", ""):
+        own = environment_script({"PATH": "/bin", "PYTHONPATH": value}, base)
+        assert _shell(f"{line}\n{own}{show}") == value
+
+
 def test_environment_of_apptainer() -> None:
     """Variables are read from the scripts that Apptainer writes; host scripts are ignored."""
     files = {
