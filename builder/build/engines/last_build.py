@@ -32,6 +32,8 @@ from builder.formats.net.mirrors import mirrored_base
 
 from .base import BuildRequest, BuildResult, cached_sif
 
+#: Part of the digest of the inputs. Increase it when the same inputs result in another config.
+_FORMAT = 2
 #: Fields of a recipe that set where an image is published, run, built or tested, not what is in it.
 _NOT_CONTENTS = {"source", "root", "registry", "group", "site", "engine", "smoke"}
 
@@ -128,7 +130,7 @@ def _inputs_digest(engine: str, request: BuildRequest) -> str | None:
     entries = system_entries(r.recipe, r.lock.text, context, ())
     files = make_layer(entries, "builder: files", r.work)
     inputs: dict[str, Any] = {
-        "builder": [__version__, FORMAT],
+        "builder": [__version__, FORMAT, _FORMAT],
         "engine": engine,
         "recipe": r.recipe.model_dump(mode="json", exclude=_NOT_CONTENTS),
         "lock": hashlib.sha256(r.lock.text).hexdigest(),

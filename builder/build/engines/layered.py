@@ -16,7 +16,7 @@ from builder.build.bytecode.layers import (
     in_order,
     layers_for_packages,
 )
-from builder.build.image.config import environment
+from builder.build.image.config import check_layer_count, environment, most_layers
 from builder.build.image.files import system_entries, whiteout_entries
 from builder.build.image.libraries import missing_libraries
 from builder.build.steps.recipe import check_step_architecture, recipe_steps
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Docker 20.10 pulls 84 layers and fails at 128; 100 leaves room for images that are built on top.
-MAX_LAYERS = 100
+#: Layers of an image, unless its base leaves no room for the packages: it has space for images that
+#: are built on top.
+PLANNED_LAYERS = 100
 #: Layers that hold nothing of packages: the whiteout of the prefix below them, and builder's files
 #: above.
 OVERHEAD = 2
@@ -105,8 +106,7 @@ class Stack:
     def image(self) -> Image:
         """Return the image of all layers; over a SIF, those of the base are not in it."""
         layers = [self.prefix, *self.layers]
-        env = self.packages.activation.env
-        return image_of_build(self._request, self.base, layers, env)
+        return image_of_build(self._request, self.base, layers, self.packages.activation.env)
 
     def result(
         self, artifact: Image | SifImage, clock: Clock, *, sif_source: Image | None = None
@@ -206,7 +206,11 @@ def _package_stack(request: BuildRequest, clock: Clock) -> Stack:
     """Return the layers of the packages, and those of their compiled modules."""
     recipe = request.recipe
     base, files = prepare_inputs(request, clock)
-    total = MAX_LAYERS - OVERHEAD - len(base.layers) - recipe.step_count
+    others = OVERHEAD + len(base.layers) + recipe.step_count
+    check_layer_count(base, recipe, others + 1)
+    total = PLANNED_LAYERS - others
+    if total < 2:  # a layer for the packages of each manager
+        total = min(PLANNED_LAYERS, most_layers(recipe) - others)
     packages = build_layers(
         files,
         recipe.layers.options,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from builder.build.bases.image import BaseImage
 from builder.build.bases.resolve import is_made_here, open_recipe_base, resolve_recipe_base
-from builder.build.image.config import make_image
+from builder.build.image.config import environment, make_image
 from builder.core.errors import ConfigError, ImageError, LockError
 from builder.core.model import Image, Layer, Lock, LockedBase, LockedPackage, SifImage
 from builder.core.redact import redact
@@ -18,6 +18,7 @@ from builder.formats.layers.cache import FORMAT, cache_key
 from builder.formats.layers.conda_order import link_order
 from builder.formats.layers.entry import LinkContext
 from builder.formats.layers.packages import Fetch, Packages
+from builder.formats.oci.config import config_environment
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.wheelbuild import WheelBuild
 from builder.lock.config.yamlfile import place_of
@@ -207,13 +208,20 @@ def image_of_build(
         layers: From the bottom up.
         env: Variables that activating the environment sets.
     """
+    recipe = request.recipe
+    kept = environment(base, recipe, request.lock, env)
+    if removed := [name for name in config_environment(base.config) if name not in kept]:
+        what = (
+            f"not in the image: {', '.join(removed)} of the base, which would hide locked packages"
+        )
+        request.work.reporter.note(f"{what}; 'env:' in {recipe.source} can set it")
     return make_image(
         base,
         layers,
-        recipe=request.recipe,
+        recipe=recipe,
         lock=request.lock,
         env=env,
-        annotations={**request.recipe.annotations, **request.options.annotations},
+        annotations={**recipe.annotations, **request.options.annotations},
         epoch=request.created,
     )
 

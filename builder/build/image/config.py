@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import logging
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,21 +17,18 @@ from builder.build.bases.image import BaseImage
 from builder.core.errors import ImageError
 from builder.core.model import (
     DOCKER_LAYER_GZIP,
-    OCI_CONFIG,
     OCI_LAYER,
     OCI_LAYER_GZIP,
     OCI_LAYER_ZSTD,
-    OCI_MANIFEST,
     Descriptor,
     Image,
     Layer,
     Lock,
     Manager,
-    canonical_json,
 )
 from builder.core.redact import redact
-from builder.formats.oci.config import DEFAULT_PATH, config_environment
-from builder.formats.oci.image import manifest_of
+from builder.formats.oci.config import DEFAULT_PATH, SERVES_BASE, config_environment
+from builder.formats.oci.image import plain_image
 from builder.formats.oci.reference import Reference
 from builder.lock.config.recipe import Recipe
 
@@ -38,8 +36,8 @@ from .files import ENTRYPOINT
 
 log = logging.getLogger(__name__)
 
-#: Docker 20.10 cannot mount more.
-MAX_LAYERS = 127
+#: Docker's graph drivers take no more, in 20.10 as in 28.5; other engines do (docs/images.md).
+_MAX_LAYERS = 125
 #: Annotation and label: how many build steps ran. It is absent where no command ran.
 STEPS = "org.builder.steps"
 #: OCI's media types of layers that Docker names differently. The bytes are the same.
@@ -48,11 +46,9 @@ OCI_TYPES = {
     "application/vnd.docker.image.rootfs.diff.tar": OCI_LAYER,
     "application/vnd.docker.image.rootfs.diff.tar.zstd": OCI_LAYER_ZSTD,
 }
-#: Variables that an activated conda environment of the base sets. They are removed, because they
-#: refer to another prefix.
-_ACTIVATED = re.compile(
-    r"CONDA_(PREFIX(_\d+)?|DEFAULT_ENV|SHLVL|PROMPT_MODIFIER|EXE|PYTHON_EXE)|_CE_(CONDA|M)"
-)
+#: Labels of the base that describe it, not the images above it. Those of label-schema have the
+#: meaning of the OCI's (image-spec, annotations.md), and Apptainer writes them into every SIF.
+_DESCRIBES_BASE = ("org.builder.", "org.label-schema.", "org.opencontainers.image.")
 #: Fields of the base's config that the image inherits: those of image-spec that do not describe the
 #: base's own program.
 _INHERITED = ("User", "ExposedPorts", "Volumes", "StopSignal")
@@ -87,16 +83,10 @@ def make_image(
         epoch: when the image was created, seconds since 1970.
 
     Raises:
-        ImageError: the image has more than 127 layers.
+        ImageError: see :func:`check_layer_count`.
     """
     everything = (*(_as_oci(layer) for layer in base.layers), *layers)
-    if len(everything) > MAX_LAYERS:
-        raise ImageError(
-            f"the image of target {recipe.name} has {len(everything)} layers; "
-            f"container engines take at most {MAX_LAYERS}",
-            f"the base {base.reference} alone has {len(base.layers)} layers: "
-            "choose a base with fewer, or lower layers.groups",
-        )
+    check_layer_count(base, recipe, len(everything))
     created = datetime.datetime.fromtimestamp(epoch, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     notes = redacted(_annotations(base, recipe, lock, created) | dict(annotations))
 
@@ -111,13 +101,26 @@ def make_image(
     if variant := base.config.get("variant"):
         config_value["variant"] = variant
 
-    config = canonical_json(config_value)
-    config_descriptor = Descriptor.of(OCI_CONFIG, config)
-    descriptors = (layer.descriptor for layer in everything)
-    manifest = manifest_of(config_descriptor, descriptors, annotations=notes)
-    descriptor = Descriptor.of(OCI_MANIFEST, manifest)
-    log.info("image %s: %d layers above %s", descriptor.digest, len(layers), redact(base.reference))
-    return Image(everything, config, config_descriptor, manifest, descriptor)
+    image = plain_image(everything, config_value, annotations=notes)
+    log.info("image %s: %d layers above %s", image.digest, len(layers), redact(base.reference))
+    return image
+
+
+def most_layers(recipe: Recipe) -> int:
+    """Return how many layers an image may have; a SIF or squashfs that is made of it has none."""
+    has_layers = recipe.format == "oci" and not recipe.site.runtime.started_by_srun
+    return _MAX_LAYERS if has_layers else sys.maxsize
+
+
+def check_layer_count(base: BaseImage, recipe: Recipe, count: int) -> None:
+    """Raise ImageError if an image of ``count`` layers has too many, see :func:`most_layers`."""
+    if count > most_layers(recipe):
+        raise ImageError(
+            f"the image of target {recipe.name} needs {count} layers, {len(base.layers)} of them of "
+            f"its base {redact(base.reference)}; Docker takes at most {_MAX_LAYERS}",
+            "set 'format: sif', which has no layers; or flatten the base ('crane flatten IMAGE', "
+            "'podman build --squash-all') and name the result",
+        )
 
 
 def _annotations(base: BaseImage, recipe: Recipe, lock: Lock, created: str) -> dict[str, str]:
@@ -146,7 +149,10 @@ def _runtime_config(
     inherited = base.config.get("config") or {}
     runtime: dict[str, Any] = {key: inherited[key] for key in _INHERITED if inherited.get(key)}
     runtime["Env"] = [f"{k}={v}" for k, v in env.items()]
-    runtime["Labels"] = {**(inherited.get("Labels") or {}), **notes, **redacted(recipe.labels)}
+    labels = (inherited.get("Labels") or {}).items()
+    kept = {name: text for name, text in labels if not name.startswith(_DESCRIBES_BASE)}
+    log.info("labels that describe the base alone: %s", [k for k, _ in labels if k not in kept])
+    runtime["Labels"] = {**kept, **notes, **redacted(recipe.labels)}
     entrypoint = (ENTRYPOINT,) if recipe.entrypoint is None else recipe.entrypoint
     if entrypoint:
         runtime["Entrypoint"] = list(entrypoint)
@@ -166,8 +172,8 @@ def environment(
 ) -> dict[str, str]:
     """Return the image's environment variables, in the order of the config.
 
-    The base's come first (without those of an activated conda environment), then PATH with the
-    prefix in front, conda's and Python's, certificates, activation's, and the recipe's.
+    The base's come first (without :data:`SERVES_BASE`), then PATH with the prefix in front,
+    conda's and Python's, certificates, activation's, and the recipe's.
 
     Certificates: with conda's ``ca-certificates`` they are ``ssl/cacert.pem`` in the prefix.
     Otherwise, on a ``debian:`` base, they are in ``/etc/ssl/certs``. Otherwise the base's own
@@ -181,7 +187,7 @@ def environment(
     """
     prefix = recipe.conda.prefix
     inherited = config_environment(base.config).items()
-    found = {k: v for k, v in inherited if not _ACTIVATED.fullmatch(k)}
+    found = {k: v for k, v in inherited if not SERVES_BASE.fullmatch(k)}
     path = [p for p in found.get("PATH", DEFAULT_PATH).split(":") if p != f"{prefix}/bin"]
     found["PATH"] = ":".join([f"{prefix}/bin", *path])
     found.setdefault("LANG", "C.UTF-8")

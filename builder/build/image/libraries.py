@@ -20,7 +20,7 @@ import logging
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from builder.build.bases.debian_libraries import debian_package
 from builder.build.bases.image import BaseImage
@@ -82,7 +82,7 @@ def missing_libraries(
             below = _names(path for path in paths if not path.startswith(hidden))
             files, owners = _files(layers, packages, work.store)
         brought = f"{_DRIVER}|{_MPI}" if recipe.site.mpi else _DRIVER
-        known = _missing(files, owners, below, brought)
+        known = tuple(_missing(files, owners, below, brought))
         record.write(known)
     log.info("libraries that the image does not have: %d", len(known))
     return known
@@ -131,8 +131,8 @@ def _names(paths: Iterable[str]) -> set[str]:
 
 def _missing(
     files: Libraries, owners: Mapping[str, str], below: set[str], brought: str
-) -> tuple[MissingLibrary, ...]:
-    """Return the missing libraries, sorted by name.
+) -> Iterator[MissingLibrary]:
+    """Yield the missing libraries, sorted by name.
 
     Args:
         files: those of the layers above the base.
@@ -145,14 +145,12 @@ def _missing(
     absent = needed - below - _names(files) - {""}
     absent = {name for name in absent if not re.fullmatch(brought, name)}
     loaded = _loaded(files, owners, absent)
-    found = []
     for name in sorted(absent):
         users = [path for path in files if name in files[path]]
         required = [path for path in users if posixpath.basename(path) in loaded]
         who = sorted({owners[path] for path in required or users})
         package = debian_package(name) if has_apt else ""
-        found.append(MissingLibrary(name, tuple(who), not required, package))
-    return tuple(found)
+        yield MissingLibrary(name, tuple(who), not required, package)
 
 
 def _loaded(files: Libraries, owners: Mapping[str, str], absent: Set[str]) -> set[str]:

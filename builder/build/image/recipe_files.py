@@ -131,8 +131,7 @@ def _check_target(target: str, where: str) -> None:
 def _special_parents(target: str) -> Iterator[Entry]:
     """Yield the parents that are not 0755, so that a file below them does not change them."""
     for parent in reversed(PurePosixPath(target).parents):
-        mode = _SPECIAL_MODES.get(str(parent))
-        if mode is not None:
+        if mode := _SPECIAL_MODES.get(str(parent)):
             yield Entry(str(parent), "dir", mode)
 
 

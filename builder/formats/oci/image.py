@@ -1,4 +1,4 @@
-"""Manifests, and images of layers and a config without annotations: of steps, trials, and bases."""
+"""Manifests, and images of layers and a config: of targets, steps, trials, and bases."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def manifest_of(config: Descriptor, layers: Iterable[Descriptor], **more: Any) -
     return canonical_json(value | more)
 
 
-def plain_image(layers: Sequence[Layer], config: Mapping[str, Any]) -> Image:
-    """Return the image of layers, from the bottom up, and a config."""
+def plain_image(layers: Sequence[Layer], config: Mapping[str, Any], **more: Any) -> Image:
+    """Return the image of layers, from the bottom up, and a config; ``more``: of the manifest."""
     data = canonical_json(dict(config))
     described = Descriptor.of(OCI_CONFIG, data)
-    manifest = manifest_of(described, (layer.descriptor for layer in layers))
+    manifest = manifest_of(described, (layer.descriptor for layer in layers), **more)
     return Image(tuple(layers), data, described, manifest, Descriptor.of(OCI_MANIFEST, manifest))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -12,9 +13,12 @@ import builder.core.errors
 import builder.core.store.files
 from builder.build.image.smoke_program import smoke_program
 from builder.core.store.blobs import Store
-from builder.formats.oci.layout import read_layout
+from builder.formats.oci.config import config_environment
+from builder.formats.oci.image import plain_image
+from builder.formats.oci.layout import read_layout, write_layout
 from tests.support.channel import Server, index_channel, make_package
 from tests.support.cli import Cli, tags
+from tests.support.image_kit import base, image, layer, member
 from tests.support.images import unpack
 from tests.support.project import TinyProject, edit, whole
 
@@ -41,6 +45,53 @@ def test_links_into_other_layers(do: Cli, tiny: TinyProject, tmp_path: Path) -> 
     assert (prefix / "lib" / "short").is_symlink() and (
         prefix / "lib" / "real" / "more.txt"
     ).read_text() == "more\n"
+
+
+@pytest.mark.parametrize(
+    ("count", "format", "problem"),
+    [
+        (104, "oci", ""),
+        (121, "oci", ""),  # above it: the prefix, packages of conda and of pip, builder's files
+        (122, "oci", "needs 126 layers, 122 of them of its base oci:base; Docker takes at most 125"),
+        (300, "oci", "needs 303 layers, 300 of them of its base oci:base"),
+        (300, "sif", ""),
+    ],
+)
+def test_base_of_many_layers(
+    do: Cli, tiny: TinyProject, tmp_path: Path, count: int, format: str, problem: str
+) -> None:
+    """An OCI image takes as many layers as Docker mounts, where its base leaves no room for others."""
+    store = Store(tmp_path / "base-store")
+    bottom = [layer(store, member("etc/"), member(f"etc/{n}", b"")) for n in range(count)]
+    config = base(*bottom).config
+    shutil.rmtree(tiny.root / "base")
+    write_layout(plain_image(bottom, config), tiny.root / "base", "latest", store)
+    edit(tiny.recipe, format=format, layers={"own_layer_from": 1 << 20, "groups": 64})
+    if problem:
+        found = do("build", "tiny")
+        assert found.code == 8 and problem in found.err
+        assert "set 'format: sif', which has no layers; or flatten the base" in found.err
+    else:
+        layers = do("build", "tiny", "--json").json["layers"]
+        assert count + 4 <= len(layers) and (format == "sif" or len(layers) <= 125)
+        packages = [one for one in layers if one["packages"]]
+        assert len(packages) > 4 or count == 121, "the layers that are left are used"
+
+
+def test_variables_that_serve_the_base(do: Cli, tiny: TinyProject, tmp_path: Path) -> None:
+    """What shadows packages in every runtime is left out with a note, unless the recipe sets it."""
+    store = Store(tmp_path / "base-store")
+    shutil.rmtree(tiny.root / "base")
+    served = {"PYTHONPATH": "/opt/venv/lib", "PYTHONHOME": "/opt/venv", "PYTHONUNBUFFERED": "1"}
+    write_layout(image(store, env=served), tiny.root / "base", "latest", store)
+    note = "not in the image: PYTHONPATH, PYTHONHOME of the base, which would hide locked packages"
+    assert f"{note}; 'env:' in {tiny.recipe} can set it" in do("build", "tiny").err
+    env = config_environment(json.loads(read_layout(tiny.root / "dist", "tiny").config))
+    assert not {"PYTHONPATH", "PYTHONHOME"} & env.keys() and env["PYTHONUNBUFFERED"] == "1"
+    edit(tiny.recipe, env={"PYTHONPATH": "/opt/venv/lib", "PYTHONHOME": "/mine"})
+    assert "not in the image" not in do("build", "tiny").err
+    env = config_environment(json.loads(read_layout(tiny.root / "dist", "tiny").config))
+    assert (env["PYTHONPATH"], env["PYTHONHOME"]) == ("/opt/venv/lib", "/mine")
 
 
 def test_outputs(do: Cli, copy: TinyProject, tmp_path: Path) -> None:

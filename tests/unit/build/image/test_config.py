@@ -71,7 +71,9 @@ def test_manifest_matches_config() -> None:
 
 
 def test_environment() -> None:
-    """The base's variables come first, then conda's, activation's and the recipe's."""
+    """The base's variables come first, without those that hide packages, then conda's, activation's and
+    the recipe's.
+    """
     below = base(
         fake_layer(1),
         env=[
@@ -82,11 +84,19 @@ def test_environment() -> None:
             "CONDA_PREFIX_1=/x",
             "CONDA_DIR=/opt/x",
             "MINE=base",
+            "PYTHONPATH=/opt/venv/lib/python3.11/site-packages",
+            "PYTHONHOME=/opt/venv",
+            "PYTHONUSERBASE=/u",
+            "PYTHONSTARTUP=/s.py",
+            "PYTHONPLATLIBDIR=lib64",
+            "PYTHONPYCACHEPREFIX=/tmp",
+            "VIRTUAL_ENV=/opt/venv",
+            "PYTHONDONTWRITEBYTECODE=1",
         ],
     )
     found = environment(
         below,
-        recipe(env={"MINE": "recipe", "ACT": "recipe"}),
+        recipe(env={"MINE": "recipe", "ACT": "recipe", "PYTHONSTARTUP": "/mine.py"}),
         lock(),
         {"ACT": "activation", "ACT2": "activation"},
     )
@@ -96,6 +106,8 @@ def test_environment() -> None:
         "KEEP": "a=b",
         "CONDA_DIR": "/opt/x",
         "MINE": "recipe",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONSTARTUP": "/mine.py",
         "CONDA_PREFIX": "/opt/conda",
         "CONDA_DEFAULT_ENV": "base",
         "CONDA_SHLVL": "1",
@@ -213,10 +225,39 @@ def test_base_history() -> None:
 
 
 def test_too_many_layers() -> None:
-    """An image has at most 127 layers."""
-    make(layers=[fake_layer(n) for n in range(2, 128)])
-    with pytest.raises(ImageError, match="128 layers; container engines take at most 127"):
-        make(layers=[fake_layer(n) for n in range(2, 129)])
+    """An OCI image has at most 125 layers; what runs as a SIF or a squashfs has none."""
+    layers = [fake_layer(n) for n in range(2, 127)]
+    assert len(make(layers=layers[1:]).layers) == 125
+    with pytest.raises(ImageError, match="needs 126 layers, 1 of them of its base debian:bookworm; Docker"):
+        make(layers=layers)
+    site = {"runtime": {"kind": "pyxis"}, "slurm": {}}
+    assert len(make(layers=layers, format="sif").layers) == len(make(layers=layers, site=site).layers) == 126
+
+
+@pytest.mark.parametrize(
+    ("name", "stays"),
+    [
+        ("com.nvidia.cudnn.version", True),  # of what is in the base, and so in the image
+        ("maintainer", True),
+        ("org.opencontainers.images", True),
+        ("org.opencontainers.image.version", False),
+        ("org.opencontainers.image.revision", False),
+        ("org.opencontainers.image.source", False),
+        ("org.opencontainers.image.licenses", False),
+        ("org.opencontainers.image.ref.name", False),
+        ("org.opencontainers.image.base.name", False),  # of the base's own base
+        ("org.label-schema.vcs-ref", False),
+        ("org.label-schema.usage.singularity.version", False),
+        ("org.builder.steps", False),  # of a base that builder made
+    ],
+)
+def test_labels_that_describe_the_base(name: str, stays: bool) -> None:
+    """What describes the base is not said of the image, unless the recipe says so."""
+    below = base(fake_layer(1), reference="oci:base", Labels={name: "theirs"})
+    labels = parts(make(below))[0]["config"]["Labels"]
+    assert labels.get(name) == ("theirs" if stays else None)
+    assert labels["org.opencontainers.image.base.digest"] == below.digest
+    assert parts(make(below, labels={name: "mine"}))[0]["config"]["Labels"][name] == "mine"
 
 
 def test_docker_media_types() -> None:
