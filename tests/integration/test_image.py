@@ -284,7 +284,7 @@ def test_docker_takes_no_more_layers(docker_engine: parts.DockerEngine, tmp_path
     assert len(image(store, *layers[1:]).layers) == most
     docker_load(image(store, *layers[1:]), "image-test/most:1", docker_engine.client)
     with pytest.raises(ImageError, match="max depth exceeded"):
-        docker_load(image(store, *layers, format="sif"), "image-test/more:1", docker_engine.client)
+        docker_load(image(store, *layers), "image-test/more:1", docker_engine.client)
 
 
 @pytest.mark.podman

@@ -39,8 +39,10 @@ class BuildRequest:
     requested: frozenset[str] = frozenset()
     """Names of the packages that the environment file lists; conda records them as requested."""
     options: BuildOptions = BuildOptions()
-    wheel_of: str = ""
-    """The source package whose wheel is built in the image, which has its ``base_packages`` too."""
+    wheel_of: str | None = None
+    """The source package whose wheel is built in the image, which has its ``base_packages`` too; empty if
+    its name is not known. None: the image is the target's.
+    """
 
     @property
     def created(self) -> int:

@@ -16,7 +16,7 @@ from builder.build.bytecode.layers import (
     in_order,
     layers_for_packages,
 )
-from builder.build.image.config import check_layer_count, environment, most_layers
+from builder.build.image.config import environment, most_layers
 from builder.build.image.files import system_entries, whiteout_entries
 from builder.build.image.libraries import missing_libraries
 from builder.build.steps.recipe import check_step_architecture, recipe_steps
@@ -207,7 +207,6 @@ def _package_stack(request: BuildRequest, clock: Clock) -> Stack:
     recipe = request.recipe
     base, files = prepare_inputs(request, clock)
     others = OVERHEAD + len(base.layers) + recipe.step_count
-    check_layer_count(base, recipe, others + 1)
     total = PLANNED_LAYERS - others
     if total < 2:  # a layer for the packages of each manager
         total = min(PLANNED_LAYERS, most_layers(recipe) - others)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from builder.build.bases.image import BaseImage
 from builder.build.bases.resolve import is_made_here, open_recipe_base, resolve_recipe_base
-from builder.build.image.config import environment, make_image
+from builder.build.image.config import MAX_LAYERS, environment, make_image, most_layers
 from builder.core.errors import ConfigError, ImageError, LockError
 from builder.core.model import Image, Layer, Lock, LockedBase, LockedPackage, SifImage
 from builder.core.redact import redact
@@ -109,14 +109,15 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
     wheel.
     """
     recipe = request.recipe
-    build = recipe.pip.build.get(request.wheel_of, WheelBuild())
+    wheel = request.wheel_of or ""
+    build = recipe.pip.build.get(wheel, WheelBuild())
     own = () if is_made_here(recipe.base) else recipe.base_packages
     if not own and not build.base_packages:
         return base
     # imported here: most targets add no OS packages to their base
     from builder.build.steps.apt_install import OsInstall, os_layer, recorded_layer, with_os_layer
 
-    keys = (*(("pip", "build", request.wheel_of) if build.base_packages else ()), "base_packages")
+    keys = (*(("pip", "build", wheel) if build.base_packages else ()), "base_packages")
 
     def complete() -> BaseImage:
         if request.options.download_base:
@@ -169,6 +170,7 @@ def prepare_inputs(request: BuildRequest, clock: Clock) -> tuple[BaseImage, Pack
     request.work.store.sweep(request.work.settings.tmpdir)
     packages = ordered_packages(request.recipe, request.lock)
     base = open_locked_base(request)
+    check_layer_count(request, base, len(base.layers) + 1)
     clock.mark("base")
     fetch = fetch_archives(request)
     return base, Packages(packages, _context(request, packages, fetch), request.work, fetch)
@@ -197,6 +199,17 @@ def python_record(python: LockedPackage, store: Store) -> Record[tuple[str, str]
     return store.record(store.folders.index / f"python-{key}.json", tuple[str, str])
 
 
+def check_layer_count(request: BuildRequest, base: BaseImage, count: int) -> None:
+    """Raise ImageError if the target's image, of ``count`` layers, has more than engines take."""
+    if request.wheel_of is None and count > most_layers(request.recipe):
+        raise ImageError(
+            f"the image of target {request.recipe.name} needs {count} layers, {len(base.layers)} of "
+            f"them of its base {redact(base.reference)}; Docker takes at most {MAX_LAYERS}",
+            "set 'format: sif', which has no layers; or flatten the base ('crane flatten IMAGE', "
+            "'podman build --squash-all') and name the result",
+        )
+
+
 def image_of_build(
     request: BuildRequest, base: BaseImage, layers: Sequence[Layer], env: Mapping[str, str]
 ) -> Image:
@@ -207,13 +220,16 @@ def image_of_build(
         base: The base.
         layers: From the bottom up.
         env: Variables that activating the environment sets.
+
+    Raises:
+        ImageError: See :func:`check_layer_count`.
     """
     recipe = request.recipe
+    check_layer_count(request, base, len(base.layers) + len(layers))
     kept = environment(base, recipe, request.lock, env)
-    if removed := [name for name in config_environment(base.config) if name not in kept]:
-        what = (
-            f"not in the image: {', '.join(removed)} of the base, which would hide locked packages"
-        )
+    removed = [name for name in config_environment(base.config) if name not in kept]
+    if removed and request.wheel_of is None:
+        what = f"not in the image: {', '.join(removed)} of the base, which would hide packages"
         request.work.reporter.note(f"{what}; 'env:' in {recipe.source} can set it")
     return make_image(
         base,

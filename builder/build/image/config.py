@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 from builder.build.bases.image import BaseImage
-from builder.core.errors import ImageError
 from builder.core.model import (
     DOCKER_LAYER_GZIP,
     OCI_LAYER,
@@ -37,7 +36,7 @@ from .files import ENTRYPOINT
 log = logging.getLogger(__name__)
 
 #: Docker's graph drivers take no more, in 20.10 as in 28.5; other engines do (docs/images.md).
-_MAX_LAYERS = 125
+MAX_LAYERS = 125
 #: Annotation and label: how many build steps ran. It is absent where no command ran.
 STEPS = "org.builder.steps"
 #: OCI's media types of layers that Docker names differently. The bytes are the same.
@@ -81,12 +80,8 @@ def make_image(
         annotations: further annotations of the manifest. They override the generated ones.
             Credentials in URLs are removed.
         epoch: when the image was created, seconds since 1970.
-
-    Raises:
-        ImageError: see :func:`check_layer_count`.
     """
     everything = (*(_as_oci(layer) for layer in base.layers), *layers)
-    check_layer_count(base, recipe, len(everything))
     created = datetime.datetime.fromtimestamp(epoch, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     notes = redacted(_annotations(base, recipe, lock, created) | dict(annotations))
 
@@ -109,18 +104,7 @@ def make_image(
 def most_layers(recipe: Recipe) -> int:
     """Return how many layers an image may have; a SIF or squashfs that is made of it has none."""
     has_layers = recipe.format == "oci" and not recipe.site.runtime.started_by_srun
-    return _MAX_LAYERS if has_layers else sys.maxsize
-
-
-def check_layer_count(base: BaseImage, recipe: Recipe, count: int) -> None:
-    """Raise ImageError if an image of ``count`` layers has too many, see :func:`most_layers`."""
-    if count > most_layers(recipe):
-        raise ImageError(
-            f"the image of target {recipe.name} needs {count} layers, {len(base.layers)} of them of "
-            f"its base {redact(base.reference)}; Docker takes at most {_MAX_LAYERS}",
-            "set 'format: sif', which has no layers; or flatten the base ('crane flatten IMAGE', "
-            "'podman build --squash-all') and name the result",
-        )
+    return MAX_LAYERS if has_layers else sys.maxsize
 
 
 def _annotations(base: BaseImage, recipe: Recipe, lock: Lock, created: str) -> dict[str, str]:

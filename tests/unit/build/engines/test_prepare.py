@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from builder.build.bases.image import BaseImage
 from builder.build.engines import prepare
 from builder.build.engines.base import BuildRequest
-from builder.build.engines.prepare import open_locked_base, ordered_packages
+from builder.build.engines.prepare import image_of_build, open_locked_base, ordered_packages
 from builder.build.steps import apt_install, apt_solve
 from builder.build.steps.apt_install import OsInstall
-from builder.core.errors import LockError
+from builder.core.errors import ImageError, LockError
 from builder.core.model import Layer, LockedBase, LockRecord, OsPackage
 from builder.core.stages import BuildOptions
 from builder.core.store.blobs import Store
@@ -30,6 +31,32 @@ def test_base_of_a_foreign_lock(tmp_path: Path) -> None:
     evil = replace(made.lock, base=LockedBase("docker://host.example/evil:1", f"sha256:{HASH}"))
     with pytest.raises(LockError, match=r"pins the base docker://host\.example/evil:1, and .*t\.yaml names"):
         open_locked_base(replace(made, lock=evil))
+
+
+@pytest.mark.parametrize(
+    ("count", "recipe", "wheel_of", "refused"),
+    [
+        (125, {}, None, False),
+        (126, {}, None, True),
+        (126, {"format": "sif"}, None, False),  # it has no layers
+        (126, {"site": {"runtime": {"kind": "pyxis"}, "slurm": {}}}, None, False),  # runs a squashfs
+        (126, {}, "", False),  # the image in which the wheel of a target with format: sif is built
+    ],
+)
+def test_most_layers(
+    tmp_path: Path, count: int, recipe: dict[str, Any], wheel_of: str | None, refused: bool
+) -> None:
+    """An OCI image has no more layers than Docker takes."""
+    store = Store(tmp_path / "store")
+    one = image_kit.layer(store, image_kit.member("a", b""))
+    base = image_kit.base(*[one] * (count - 4))
+    made = replace(request(tmp_path, **recipe), wheel_of=wheel_of)
+    if refused:
+        with pytest.raises(ImageError, match="of target t needs 126 layers, 122 of them of its base") as e:
+            image_of_build(made, base, [one] * 4, {})
+        assert "format: sif" in e.value.hint and "crane flatten" in e.value.hint
+    else:
+        assert len(image_of_build(made, base, [one] * 4, {}).layers) == count
 
 
 @pytest.fixture

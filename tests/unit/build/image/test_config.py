@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from builder.build.image.config import environment, make_image, versions
-from builder.core.errors import ImageError
 from builder.core.model import DOCKER_LAYER_GZIP, Descriptor, Layer, Lock, LockedPackage
 from tests.support.image_kit import EPOCH, base, recipe
 
@@ -222,16 +221,6 @@ def test_base_history() -> None:
     below.config["history"] = [*entries, {"created_by": "RUN one too many"}]
     history = parts(make(below, [fake_layer(2)]))[0]["history"]
     assert [h["created_by"] for h in history] == ["layer 1", "builder: layer 2"]
-
-
-def test_too_many_layers() -> None:
-    """An OCI image has at most 125 layers; what runs as a SIF or a squashfs has none."""
-    layers = [fake_layer(n) for n in range(2, 127)]
-    assert len(make(layers=layers[1:]).layers) == 125
-    with pytest.raises(ImageError, match="needs 126 layers, 1 of them of its base debian:bookworm; Docker"):
-        make(layers=layers)
-    site = {"runtime": {"kind": "pyxis"}, "slurm": {}}
-    assert len(make(layers=layers, format="sif").layers) == len(make(layers=layers, site=site).layers) == 126
 
 
 @pytest.mark.parametrize(
