@@ -5,7 +5,7 @@
 Reports are random, the comparison is the real one. Noise between the runs of one image is what others have
 published (builder/deliver/smoke/limits.py); a model adds what a session of runs shares: runs that follow
 each other have the same clock mode, placement and neighbours with a probability of :data:`STAYS`. No GPU is
-needed; seeds are fixed; two cores need about a minute. The table is in docs/smoke.md.
+needed; seeds are fixed; two cores need about a minute. The table is in benchmarks/verdict.md.
 """
 
 from __future__ import annotations
