@@ -1,4 +1,4 @@
-"""Reads the headers of a tar: ustar, pax (global and extended headers) and GNU long names.
+"""Reads the headers of a tar: ustar, pax (global and extended headers), GNU long names and sparse files.
 
 Every tar that builder reads passes through here: layers, conda packages, archives of images and
 mmdebstrap's output. Python's ``tarfile`` is not used: it reads an extended header of any size into
@@ -10,21 +10,23 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Protocol
 
 BLOCK = 512
-#: Bytes of all extended headers before one member, and of all global headers. Go's ``archive/tar``, with
-#: which containerd, Docker and podman read layers, takes 1 MiB too.
+#: Bytes of all extended headers before one member, of all global headers, and of the map of a sparse file.
+#: Go's ``archive/tar``, with which containerd, Docker and podman read layers, takes 1 MiB too.
 MAX_EXTENDED = 1 << 20
 #: Bytes of a path or link target: Linux takes no longer ones (PATH_MAX, with the NUL at the end).
 MAX_PATH = 4095
-#: Numbers of users and groups are below this; the last one means "none" to the kernel.
-_MAX_ID = 2**32 - 1
+#: The kernel takes as many bits of the number of a user or group. All of them mean "none", and become 0.
+_ID_BITS = 2**32 - 1
 #: Bytes of a file are below this: the kernel's file offsets are signed.
 _MAX_SIZE = 2**63
 #: Times (seconds from 1970, before or after) are below this: every file system can hold them, or cuts them.
+#: Others become 0, as in Docker.
 _MAX_TIME = 2**40
 
 FILE, HARDLINK, SYMLINK, DIRECTORY = b"0", b"1", b"2", b"5"
@@ -32,11 +34,17 @@ FILE, HARDLINK, SYMLINK, DIRECTORY = b"0", b"1", b"2", b"5"
 _OLD_FILE, _CONTIGUOUS_FILE = b"\0", b"7"
 _GLOBAL_PAX, _PAX, _LONG_NAME, _LONG_TARGET, _SPARSE = b"g", b"x", b"L", b"K", b"S"
 _EXTENDED = (_GLOBAL_PAX, _PAX, _LONG_NAME, _LONG_TARGET)
-_PAX_KEYS = frozenset({b"path", b"linkpath", b"size", b"uid", b"gid", b"mtime"})
-_XATTR, _SPARSE_KEY = b"SCHILY.xattr.", b"GNU.sparse"
+#: Keys of sparse files: format 0.0 repeats two of them, where 0.1 has one map.
+_MAP, _MAP_PARTS = b"GNU.sparse.map", (b"GNU.sparse.offset", b"GNU.sparse.numbytes")
+_MAJOR, _SPARSE_NAME = b"GNU.sparse.major", b"GNU.sparse.name"
+_SPARSE_SIZES = (b"GNU.sparse.size", b"GNU.sparse.realsize")
+_PAX_KEYS = frozenset(b"path linkpath size uid gid mtime".split()).union(
+    (_MAP, _MAJOR, _SPARSE_NAME), _SPARSE_SIZES
+)
+_XATTR = b"SCHILY.xattr."
 _OCTAL = re.compile(rb"[ \0]*([0-7]*)(?:[ \0].*)?", re.DOTALL)
-_PAX_LENGTH = re.compile(rb"([1-9][0-9]{0,9}) ")
-_DECIMAL = re.compile(rb"[0-9]{1,20}")
+_PAX_LENGTH = re.compile(rb"([0-9]{1,10}) ")
+_DECIMAL = re.compile(rb"-?[0-9]{1,20}")
 _PADDING = re.compile(rb"\0*\Z")
 #: Where numbers are in a header.
 _PLACES = {b"uid": slice(108, 116), b"gid": slice(116, 124), b"size": slice(124, 136)}
@@ -44,6 +52,10 @@ _PLACES = {b"uid": slice(108, 116), b"gid": slice(116, 124), b"size": slice(124,
 
 class TarError(Exception):
     """A tar is damaged, or has a header that is not supported or is too large."""
+
+
+class TarLimit(TarError):
+    """A tar is beyond a limit."""
 
 
 class TarSource(Protocol):
@@ -68,6 +80,8 @@ class TarHeader:
     """Permission bits, with setuid, setgid and sticky."""
     uid: int
     gid: int
+    stored: int
+    """Bytes of content in the tar, without padding: as ``size``, but for sparse files."""
     size: int
     """Bytes of content; 0 for all but a file, although some tars repeat the size in hard links."""
     mtime: float
@@ -76,61 +90,63 @@ class TarHeader:
     """The text of a symlink, or the path that a hard link repeats; empty for other kinds."""
     xattrs: Mapping[str, str] = field(default_factory=dict)
     """pax records of extended attributes, with their whole keys: ``SCHILY.xattr.NAME``."""
+    extents: Sequence[tuple[int, int]] | None = None
+    """Of a sparse file: offset and length of what the tar holds, in order. The rest are zeros."""
 
 
 def read_headers(source: TarSource) -> Iterator[TarHeader]:
     """Yield the members of a tar.
 
-    The caller has to read or skip a member's content, and its padding up to :data:`BLOCK`, before
-    the next member.
+    The caller has to read or skip a member's content (:attr:`TarHeader.stored`), and its padding up
+    to :data:`BLOCK`, before the next member.
 
     Raises:
         TarError: the tar is damaged or ends too early, or a header is not supported or too large.
     """
-    shared: dict[bytes, bytes] = {}  # of global headers: valid for all members that follow
-    own: dict[bytes, bytes] = {}  # of extended headers: valid for the next member
+    pax: dict[bytes, bytes] = {}  # of extended headers: valid for the next member
     left = shared_left = MAX_EXTENDED
     while True:
         block = bytes(source.read_exactly(BLOCK))
-        if len(block) < BLOCK:  # also a zstd frame that was cut: the library takes that for its end
-            raise TarError("it ends too early")
         if not any(block):
-            return  # two zero blocks end a tar; one is enough for every reader
-        if not is_header(block):
+            return  # two zero blocks end a tar; one or none is enough for every reader
+        if len(block) < BLOCK:
+            raise TarError("it ends too early")
+        if not _is_header(block):
             raise TarError("not a tar: wrong checksum of a header")
         flag = block[156:157]
         if flag not in _EXTENDED:
-            yield _header(block, {**shared, **own} if shared else own)
-            own, left = {}, MAX_EXTENDED
+            header = _header(block, pax)
+            is_sparse = flag == _SPARSE or _MAP in pax or pax.get(_MAJOR) == b"1"
+            is_sparse &= header.flag == FILE
+            yield _sparse(source, block, pax, header) if is_sparse else header
+            pax, left = {}, MAX_EXTENDED
             continue
         size = _number(block[124:136])
         allowed = shared_left if flag == _GLOBAL_PAX else left
         if not 0 <= size <= allowed:
-            raise TarError(f"a tar header of {size} bytes; at most {MAX_EXTENDED} are allowed")
+            raise TarLimit(f"a tar header of {size} bytes; at most {MAX_EXTENDED} are allowed")
         records = _extended(source, flag, size)
         if flag == _GLOBAL_PAX:
             shared_left -= size + BLOCK  # the block too, so that a chain of empty headers ends
-            shared |= records
         else:
             left -= size + BLOCK
-            own |= records
+            pax |= records
 
 
-def is_header(block: bytes) -> bool:
-    """Return whether a block has the right checksum of a header.
+def _is_header(block: bytes) -> bool:
+    """Return whether a block has the right checksum of a header; old tars add up signed bytes.
 
     Raises:
         TarError: the checksum is not a number.
     """
-    # The checksum counts its own 8 bytes as spaces, whose sum is 256.
-    return sum(block) - sum(block[148:156]) + 256 == _number(block[148:156])
+    counted = block[:148] + b" " * 8 + block[156:]
+    difference = sum(counted) - _number(block[148:156])
+    return not difference or difference == 256 * sum(byte > 127 for byte in counted)
 
 
 def _extended(source: TarSource, flag: bytes, size: int) -> dict[bytes, bytes]:
     """Return the records of an extended header."""
-    data = bytes(source.read_exactly(size))
-    if len(data) < size:
-        raise TarError("it ends too early")
+    data = _whole(source, size)
     source.skip(-size % BLOCK)
     if flag == _LONG_NAME:
         return {b"path": data.rstrip(b"\0")}
@@ -139,9 +155,21 @@ def _extended(source: TarSource, flag: bytes, size: int) -> dict[bytes, bytes]:
     return _pax_records(data)
 
 
+def _whole(source: TarSource, size: int) -> bytes:
+    """Return the next bytes. Raises TarError if there are fewer."""
+    data = bytes(source.read_exactly(size))
+    if len(data) < size:
+        raise TarError("it ends too early")
+    return data
+
+
 def _pax_records(data: bytes) -> dict[bytes, bytes]:
-    """Return the known records of a pax header: ``LENGTH KEY=VALUE\\n``, LENGTH of all of it."""
+    """Return the known records of a pax header: ``LENGTH KEY=VALUE\\n``, LENGTH of all of it.
+
+    A record without a value has none, as in Go.
+    """
     records: dict[bytes, bytes] = {}
+    parts = []
     at = 0
     while not _PADDING.match(data, at):
         length = _PAX_LENGTH.match(data, at)
@@ -149,38 +177,99 @@ def _pax_records(data: bytes) -> dict[bytes, bytes]:
         if length is None or not length.end() < end <= len(data) or data[end - 1 : end] != b"\n":
             raise TarError("a damaged pax header")
         key, _, value = data[length.end() : end - 1].partition(b"=")
-        if key in _PAX_KEYS or key.startswith((_XATTR, _SPARSE_KEY)):
+        if key in _MAP_PARTS:
+            parts.append(value)
+        elif (value and key in _PAX_KEYS) or key.startswith(_XATTR):
             records[key] = value
         at = end
-    return records
+    return {**records, _MAP: b",".join(parts)} if parts else records
 
 
 def _header(block: bytes, pax: Mapping[bytes, bytes]) -> TarHeader:
     """Return the member that a header and the extended headers before it describe."""
     name = _name(block, pax)
     path = _path(name, name)
-    flag = _flag(block[156:157], name, pax)
-    if flag == _SPARSE:
-        raise TarError(f"{path!r} is a sparse file, which is not supported")
+    flag = _flag(block[156:157], name)
     try:
         uid, gid, size = (_value(block, pax, key) for key in (b"uid", b"gid", b"size"))
+        uid, gid = ((owner & _ID_BITS) % _ID_BITS for owner in (uid, gid))
         mtime = float(pax[b"mtime"]) if b"mtime" in pax else _number(block[136:148])
     except ValueError:
         raise TarError(f"{path!r} has a damaged header") from None
-    _check_numbers(path, uid, gid, size, mtime)
+    if not 0 <= size < _MAX_SIZE:
+        raise TarError(f"{path!r} has an impossible size")
+    if not math.isfinite(mtime):
+        raise TarError(f"{path!r} has an impossible time")
+    mtime = mtime if abs(mtime) < _MAX_TIME else 0
     is_link = flag in (HARDLINK, SYMLINK)
     target = _path(pax.get(b"linkpath") or _field(block[157:257]), name) if is_link else ""
     xattrs = {os.fsdecode(k): os.fsdecode(v) for k, v in pax.items() if k.startswith(_XATTR)}
     mode = _number(block[100:108]) & 0o7777
-    return TarHeader(path, flag, mode, uid, gid, size if flag == FILE else 0, mtime, target, xattrs)
+    size = size if flag == FILE else 0
+    return TarHeader(path, flag, mode, uid, gid, size, size, mtime, target, xattrs)
+
+
+def _sparse(
+    source: TarSource, block: bytes, pax: Mapping[bytes, bytes], header: TarHeader
+) -> TarHeader:
+    """Return a header with the size and the map of a sparse file, in any of GNU tar's four formats.
+
+    The map is in the header and blocks behind it (old GNU), in a pax record (0.0 and 0.1), or
+    before the content (1.0).
+    """
+    left = header.size
+    try:
+        size = _decimal(next((pax[key] for key in _SPARSE_SIZES if key in pax), b"0"))
+        if block[156:157] == _SPARSE:
+            size, numbers = _number(block[483:495]), _gnu_map(source, block)
+        elif pax.get(_MAJOR) == b"1":
+            numbers, used = _leading_map(source)
+            left -= used
+        else:
+            numbers = [_decimal(number) for number in pax[_MAP].split(b",")]
+        extents = list(zip(numbers[::2], numbers[1::2], strict=True))
+        edges = [edge for offset, length in extents for edge in (offset, offset + length)]
+        edges = [0, *edges, size, _MAX_SIZE - 1]
+        if edges != sorted(edges) or sum(length for _, length in extents) != left:
+            raise ValueError
+    except ValueError:
+        raise TarError(f"{header.path!r} has a damaged map of its holes") from None
+    return replace(header, size=size, stored=left, extents=extents)
+
+
+def _gnu_map(source: TarSource, block: bytes) -> list[int]:
+    """Return the numbers of an old GNU sparse header and of the blocks that continue it."""
+    data, more = bytearray(block[386:482]), block[482]
+    while more:
+        _add_block(source, data)
+        more = data[504 - BLOCK]
+        del data[504 - BLOCK :]
+    fields = (bytes(data[at : at + 12]) for at in range(0, len(data), 12))
+    return [_number(number) for number in takewhile(lambda number: number[0], fields)]
+
+
+def _leading_map(source: TarSource) -> tuple[list[int], int]:
+    """Return the numbers before the content of a sparse file (1.0), and the bytes that they take."""
+    data, lines = bytearray(), 1
+    while data.count(b"\n") < lines:
+        _add_block(source, data)
+        if b"\n" in data:
+            lines = 1 + 2 * _decimal(bytes(data[: data.index(b"\n")]))
+    return [_decimal(bytes(line)) for line in data.split(b"\n")[1:lines]], len(data)
+
+
+def _add_block(source: TarSource, data: bytearray) -> None:
+    data += _whole(source, BLOCK)
+    if len(data) > MAX_EXTENDED:
+        raise TarLimit(f"a map of holes with more than {MAX_EXTENDED} bytes")
 
 
 def _name(block: bytes, pax: Mapping[bytes, bytes]) -> bytes:
     """Return the path of a member, as the tar has it."""
-    name = pax.get(b"path") or _field(block[:100])
-    if b"path" not in pax and block[257:263] == b"ustar\0" and block[345]:
-        return _field(block[345:500]) + b"/" + name
-    return name
+    name = pax.get(_SPARSE_NAME) or pax.get(b"path")
+    if not name and block[257:263] == b"ustar\0" and block[345]:
+        return _field(block[345:500]) + b"/" + _field(block[:100])
+    return name or _field(block[:100])
 
 
 def _flag(flag: bytes, name: bytes, pax: Mapping[bytes, bytes]) -> bytes:
@@ -189,27 +278,19 @@ def _flag(flag: bytes, name: bytes, pax: Mapping[bytes, bytes]) -> bytes:
         return _SPARSE
     if flag == _OLD_FILE and name.endswith(b"/"):
         return DIRECTORY
-    return FILE if flag in (_OLD_FILE, _CONTIGUOUS_FILE) else flag
+    return FILE if flag in (_OLD_FILE, _CONTIGUOUS_FILE, _SPARSE) else flag
 
 
 def _value(block: bytes, pax: Mapping[bytes, bytes], key: bytes) -> int:
-    """Return an owner or the size. Raises ValueError if the pax header has something else."""
+    """Return an owner or the size. Raises ValueError if the pax header has no number."""
     return _decimal(pax[key]) if key in pax else _number(block[_PLACES[key]])
-
-
-def _check_numbers(path: str, uid: int, gid: int, size: int, mtime: float) -> None:
-    """Raise TarError for numbers that no file can have."""
-    if not (0 <= uid < _MAX_ID and 0 <= gid < _MAX_ID and 0 <= size < _MAX_SIZE):
-        raise TarError(f"{path!r} has an impossible owner or size")
-    if not math.isfinite(mtime) or abs(mtime) >= _MAX_TIME:
-        raise TarError(f"{path!r} has an impossible time")
 
 
 def _path(value: bytes, member: bytes) -> str:
     """Return a path or a link's target as text. ``member`` is the member's path, for messages."""
     if len(value) > MAX_PATH:
         length = f"{len(value)} bytes; at most {MAX_PATH} are allowed"
-        raise TarError(f"{_shown(member)} has a path of {length}")
+        raise TarLimit(f"{_shown(member)} has a path of {length}")
     if b"\0" in value:
         raise TarError(f"{_shown(member)} has a path with a NUL")
     return os.fsdecode(value)

@@ -63,7 +63,7 @@ def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
             yield from _fixed_file(name, epoch)
             continue
         yield info.tobuf(tarfile.PAX_FORMAT)
-        yield from source.chunks(member.size)
+        yield from map(bytes, source.content(member))
         yield bytes(-member.size % tar.BLOCK)
     if not seen:
         raise tar.TarError("empty")

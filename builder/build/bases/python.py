@@ -17,9 +17,8 @@ from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.store.records import Record
 from builder.core.workspace import Workspace
-from builder.formats.layers.conflicts import walk
 from builder.formats.oci.config import DEFAULT_PATH, config_environment
-from builder.formats.trees.member import Kind
+from builder.formats.trees.member import Kind, walk
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source
 from builder.lock.config.recipe import Recipe

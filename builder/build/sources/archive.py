@@ -150,7 +150,7 @@ def _unpack_zip(path: Path, target: Target) -> None:
 
 
 def _unpack_tar(reader: TarReader, target: Target) -> None:
-    for number, header in enumerate(reader.members(), 1):
+    for number, header in enumerate(reader.members(sparse=False), 1):
         if number > MAX_MEMBERS:
             raise ValueError(f"more than {MAX_MEMBERS} members")
         name = _clean(header.path)

@@ -110,7 +110,7 @@ def read_part(fetched: Fetched, reader: TarReader) -> Iterator[CondaMember]:
     """
     package = fetched.package
     with damage(fetched):
-        for number, header in enumerate(reader.members(), 1):
+        for number, header in enumerate(reader.members(sparse=False), 1):
             if number > bounds.MAX_MEMBERS:
                 raise TarError(f"more than {bounds.MAX_MEMBERS} members")
             kind = _KINDS.get(header.flag)

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from builder.core.datafiles import script
 from builder.core.errors import LayerError
 from builder.core.model import BASE_PYTHON, Fetched, LockedPackage
-from builder.formats.trees.member import ancestors
+from builder.formats.trees.member import ancestors, walk
 
 from .conda_info import PackageInfo, PathInfo, read_info
 from .conda_prefix import entry_point_shebang
-from .conflicts import module_of, walk
+from .conflicts import module_of
 from .entry import Entry, LinkContext
 from .tar import is_safe
 from .zips import fault

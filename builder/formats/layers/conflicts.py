@@ -35,13 +35,14 @@ of another package. It is left out: Python would run it in place of the module.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
 from builder.core.errors import LayerError
 from builder.core.model import LockedPackage
+from builder.formats.trees.member import walk
 
 from .entry import IndexEntry, PackageIndex
 
@@ -51,8 +52,6 @@ LinkTarget = Callable[[LockedPackage, str], str]
 _INCOMPATIBLE = (
     "these packages cannot share one environment: lock other versions, or remove one of them"
 )
-#: As many symlinks as the Linux kernel follows.
-_MAX_LINKS = 40
 #: ``x/__pycache__/name.cpython-311.opt-1.pyc``.
 _COMPILED = re.compile(
     r"(?P<folder>.*/)__pycache__/(?P<name>[^/]+?)\.[a-z]+-?\d+[a-z]?(?:\.opt-\w+)?\.pyc", re.DOTALL
@@ -270,51 +269,6 @@ class _Redirects:
         if link not in self._targets:
             self._targets[link] = self._link_target(self._packages[self._links[link]], link)
         return self._targets[link]
-
-
-def walk(
-    path: str, link_text: Callable[[str], str | None], *, is_image: bool = False
-) -> Iterator[str]:
-    """Yield each place on the way to a path, after following symlinks as the kernel does.
-
-    ``done`` is the path walked so far, ``todo`` the parts ahead in reverse order. The text of a
-    symlink replaces its name, so a ``..`` in it applies to where the links before it lead:
-
-        y/new with x -> d/e, y -> x/..      done            ahead
-                                            y (link)        new
-                                            x (link)        .. new
-                                            d/e             .. new
-                                            d/new
-
-    Args:
-        path: relative to the image's root.
-        link_text: returns the text of a symlink; None if there is none at a path.
-        is_image: the image is complete, so ``..`` of its root is the root.
-
-    Raises:
-        IndexError: ``..`` leads out of the image.
-        RecursionError: too many symlinks, as in a loop.
-    """
-    done: list[str] = []
-    todo = path.split("/")[::-1]
-    followed = 0
-    while todo:
-        part = todo.pop()
-        if part in ("", "."):
-            continue
-        if part == "..":
-            if done or not is_image:
-                done.pop()
-        else:
-            done.append(part)
-            text = link_text("/".join(done))
-            if text is not None:
-                followed += 1
-                if followed > _MAX_LINKS:
-                    raise RecursionError
-                done = [] if text.startswith("/") else done[:-1]
-                todo += text.split("/")[::-1]
-        yield "/".join(done)
 
 
 def _with_ancestors(folders: Set[str]) -> set[str]:

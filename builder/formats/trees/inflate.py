@@ -23,6 +23,10 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 #: Bytes of a zstd frame's window, which is held in memory: that of ``zstd --ultra -22``, and zstd's default.
 MAX_ZSTD_WINDOW = 128 << 20
 _CHUNKS_AHEAD = 16
+#: A zstd frame that follows a blob. Where its content does not come last, the blob was cut, which the
+#: library (0.25) takes for its end.
+_END = b"the end of a blob"
+_END_FRAME = zstandard.ZstdCompressor(write_checksum=True).compress(_END)
 _DAMAGE: Any = (EOFError, isal_zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 
 
@@ -43,16 +47,13 @@ def inflate(path: Path, hashed: hashlib._Hash | None = None) -> Iterator[bytes]:
         with path.open("rb") as blob:
             magic = blob.read(4)
             blob.seek(0)
-            f: Any = blob if hashed is None else _HashedFile(blob, hashed)
+            f: Any = _Blob(blob, hashed, _END_FRAME if magic == ZSTD_MAGIC else b"")
             if magic.startswith(GZIP_MAGIC):
                 with igzip.GzipFile(fileobj=f) as gz:  # type: ignore[no-untyped-call]
                     while data := gz.read(CHUNK):
                         yield data
             elif magic == ZSTD_MAGIC:
-                decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
-                with decompressor.stream_reader(f, read_across_frames=True) as zst:
-                    while data := zst.read(CHUNK):
-                        yield data
+                yield from _zstd_content(f)
             else:
                 while data := f.read(CHUNK):
                     yield data
@@ -63,12 +64,25 @@ def inflate(path: Path, hashed: hashlib._Hash | None = None) -> Iterator[bytes]:
         raise ImageError(f"{path} is damaged: {e}", hint) from None
 
 
-class _HashedFile(io.RawIOBase):
-    """A file whose bytes go into a hash as they are read."""
+def _zstd_content(file: Any) -> Iterator[bytes]:
+    """Yield the content of zstd frames. Raises EOFError if they were cut."""
+    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
+    held = b""
+    with decompressor.stream_reader(file, read_across_frames=True) as stream:
+        while data := stream.read(CHUNK):
+            whole = held + data
+            held = whole[-len(_END) :]
+            if len(whole) > len(_END):
+                yield whole[: -len(_END)]
+    if held != _END:
+        raise EOFError("it ends too early")
 
-    def __init__(self, file: BinaryIO, hashed: hashlib._Hash) -> None:
-        self._file = file
-        self._hashed = hashed
+
+class _Blob(io.RawIOBase):
+    """A file whose bytes go into a hash as they are read. What ``end`` holds follows them."""
+
+    def __init__(self, file: BinaryIO, hashed: hashlib._Hash | None, end: bytes) -> None:
+        self._file, self._hashed, self._end = file, hashed, end
 
     def readable(self) -> bool:
         return True
@@ -77,7 +91,11 @@ class _HashedFile(io.RawIOBase):
         """Read as many bytes as the buffer has, or fewer at the end, and return their number."""
         view = memoryview(buffer).cast("B")
         size: int = self._file.readinto(view)  # type: ignore[attr-defined]
-        self._hashed.update(view[:size])
+        if self._hashed is not None:
+            self._hashed.update(view[:size])
+        if not size:
+            size = len(self._end)
+            view[:size], self._end = self._end, b""
         return size
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from builder.core.errors import ImageError
 
-#: The hint of errors about a layer whose content is damaged or tries to leave the root file system.
+#: The hint of errors about a layer beyond a limit.
 DO_NOT_USE = "the layer is damaged or hostile; do not use this image"
+#: The hint of errors about a layer that cannot be unpacked.
+NOT_UNPACKED = "container engines do not unpack it either; do not use this image"
+#: As many symlinks as the Linux kernel follows.
+_MAX_LINKS = 40
 _OPAQUE_WHITEOUT = ".wh..wh..opq"
 _AUFS_PREFIX = ".wh..wh."
 _WHITEOUT_PREFIX = ".wh."
@@ -69,15 +74,15 @@ def hard_link(member: Member, path: str, target: str) -> Member:
 
 
 def clean_path(path: str) -> str:
-    """Return a path from a tar without leading and doubled slashes and without ``.``.
+    """Return a path from a tar without leading and doubled slashes and without ``.`` and ``..``.
 
     Raises:
-        ImageError: the path has a ``..`` or a null byte.
+        ImageError: the path leads out of the tree, or has a null byte.
     """
-    parts = [p for p in path.split("/") if p not in ("", ".")]
-    if ".." in parts or "\0" in path:
-        raise ImageError(f"unsafe path in a layer: {path!r}", DO_NOT_USE)
-    return "/".join(parts)
+    clean = posixpath.normpath(path).lstrip("/")
+    if clean.split("/")[0] == ".." or "\0" in path:
+        raise ImageError(f"unsafe path in a layer: {path!r}", NOT_UNPACKED)
+    return "" if clean == "." else clean
 
 
 def ancestors(path: str) -> Iterator[str]:
@@ -85,6 +90,51 @@ def ancestors(path: str) -> Iterator[str]:
     while "/" in path:
         path = path.rpartition("/")[0]
         yield path
+
+
+def walk(
+    path: str, link_text: Callable[[str], str | None], *, is_image: bool = False
+) -> Iterator[str]:
+    """Yield each place on the way to a path, after following symlinks as the kernel does.
+
+    ``done`` is the path walked so far, ``todo`` the parts ahead in reverse order. The text of a
+    symlink replaces its name, so a ``..`` in it applies to where the links before it lead:
+
+        y/new with x -> d/e, y -> x/..      done            ahead
+                                            y (link)        new
+                                            x (link)        .. new
+                                            d/e             .. new
+                                            d/new
+
+    Args:
+        path: relative to the image's root.
+        link_text: returns the text of a symlink; None if there is none at a path.
+        is_image: the image is complete, so ``..`` of its root is the root.
+
+    Raises:
+        IndexError: ``..`` leads out of the image.
+        RecursionError: too many symlinks, as in a loop.
+    """
+    done: list[str] = []
+    todo = path.split("/")[::-1]
+    followed = 0
+    while todo:
+        part = todo.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            if done or not is_image:
+                done.pop()
+        else:
+            done.append(part)
+            text = link_text("/".join(done))
+            if text is not None:
+                followed += 1
+                if followed > _MAX_LINKS:
+                    raise RecursionError
+                done = [] if text.startswith("/") else done[:-1]
+                todo += text.split("/")[::-1]
+        yield "/".join(done)
 
 
 def parse_whiteout(path: str) -> tuple[Kind, str] | None:
@@ -95,8 +145,8 @@ def parse_whiteout(path: str) -> tuple[Kind, str] | None:
 
     Returns:
         ``WHITEOUT`` and the path that it hides, or ``OPAQUE`` and the directory that it empties.
-        None for the internal files of aufs (a file system that old Docker versions used), which
-        have no meaning in an image.
+        None for the internal files of aufs (a file system that old Docker versions used) and for
+        ``.wh.``, which have no meaning in an image.
 
     Raises:
         ImageError: it names no path to hide.
@@ -104,11 +154,11 @@ def parse_whiteout(path: str) -> tuple[Kind, str] | None:
     folder, _, name = path.rpartition("/")
     if name == _OPAQUE_WHITEOUT:
         return Kind.OPAQUE, folder
-    if name.startswith(_AUFS_PREFIX):
+    if name.startswith(_AUFS_PREFIX) or name == _WHITEOUT_PREFIX:
         return None
     hidden = name.removeprefix(_WHITEOUT_PREFIX)
-    if hidden in ("", ".", ".."):
-        raise ImageError(f"unsafe whiteout {path!r}", DO_NOT_USE)
+    if hidden in (".", ".."):
+        raise ImageError(f"unsafe whiteout {path!r}", NOT_UNPACKED)
     return Kind.WHITEOUT, f"{folder}/{hidden}" if folder else hidden
 
 

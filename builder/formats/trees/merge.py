@@ -45,7 +45,7 @@ from dataclasses import dataclass, field, replace
 from builder.core.errors import ImageError
 
 from .bounds import Tally
-from .member import DO_NOT_USE, Content, Kind, Member, hard_link
+from .member import NOT_UNPACKED, Content, Kind, Member, hard_link
 from .sources import Source, Stream
 
 
@@ -54,7 +54,7 @@ class _Layer:
     """The effects of one layer so far."""
 
     visible: dict[str, bool] = field(default_factory=dict)
-    """Its members but directories, and whether each is part of the result under its own name."""
+    """Its members, and whether each is part of the result under its own name."""
     blocked: set[str] = field(default_factory=set)
     """Paths that it hides from the layers below, with everything below the paths."""
     opaque: set[str] = field(default_factory=set)
@@ -63,13 +63,16 @@ class _Layer:
     """Its hard links, and the first name of the content of each."""
     revived: dict[str, list[str]] = field(default_factory=dict)
     """Its hidden files, each with the visible hard links to it."""
+    found: set[str] = field(default_factory=set)
+    """Its files that hard links of layers above, or of this one, lead to."""
 
 
 class Merge:
     """The members of the merged tree of some layers. Iterate once.
 
-    Members come in no particular order, and each path comes at most once. The target of a hard link
-    is among them, and may come after the link.
+    Members come in no particular order. A path comes once, unless a layer has it several times: then
+    the last one counts, as where the layer is unpacked. The target of a hard link is among them, and
+    may come after the link.
 
     Afterwards these attributes describe the result:
 
@@ -101,7 +104,7 @@ class Merge:
         if self._wanted:
             target, links = min(self._wanted.items())
             link = f"hard link {links[0]!r} to {target!r}"
-            raise ImageError(f"{link}, which does not exist", DO_NOT_USE)
+            raise ImageError(f"{link}, which does not exist", NOT_UNPACKED)
 
     @property
     def whiteouts(self) -> set[str]:
@@ -116,12 +119,16 @@ class Merge:
             if member.kind in (Kind.WHITEOUT, Kind.OPAQUE):
                 self._note_whiteout(member, layer)
             elif member.kind is Kind.DIRECTORY:
-                if self._take_directory(member.path):
+                if self._shows(member, layer):
+                    self._put(member.path, member.kind)
+                    self.implied.discard(member.path)
                     yield member, content
             else:
                 yield from self._read_file(member, content, layer)
         if layer.revived:
             yield from self._read_revived(source, layer)
+        for path in layer.found:
+            del self._wanted[path]
         self._blocked |= layer.blocked
         self.opaque |= layer.opaque
         self._closed.clear()
@@ -134,26 +141,28 @@ class Merge:
         else:
             layer.opaque.add(member.path)
 
-    def _take_directory(self, path: str) -> bool:
-        """Return whether a listed directory is the topmost of its path: it sets mode and owner."""
-        is_new = path not in self.kinds or path in self.implied
-        if not is_new or self._is_hidden(path):
-            return False
-        self._put(path, Kind.DIRECTORY)
-        self.implied.discard(path)
-        return True
+    def _shows(self, member: Member, layer: _Layer) -> bool:
+        """Return whether a member is part of the result under its own name.
+
+        Of several layers that list a directory, the topmost sets mode and owner.
+        """
+        path = member.path
+        if path not in layer.visible:
+            is_implied = member.kind is Kind.DIRECTORY and path in self.implied
+            is_new = path not in self.kinds or is_implied
+            layer.visible[path] = is_new and not self._is_hidden(path)
+        return layer.visible[path]
 
     def _read_file(self, member: Member, content: Content, layer: _Layer) -> Stream:
         """Yield a file or link under its own name if visible, and under the names that want it."""
         path = member.path
-        if path in layer.visible:
-            raise ImageError(f"{path!r} appears twice in one layer", DO_NOT_USE)
-        visible = path not in self.kinds and not self._is_hidden(path)
-        layer.visible[path] = visible
+        visible = self._shows(member, layer)
         if visible or self.kinds.get(path) is Kind.DIRECTORY:
             layer.blocked.add(path)  # it replaced any directory of its path in the layers below
         names = [path] if visible else []
-        names += self._wanted.pop(path, [])
+        if path in self._wanted:
+            layer.found.add(path)
+            names += self._wanted[path]
         if member.kind is Kind.HARDLINK:
             yield from self._read_hard_link(member, names, layer)
         elif names:

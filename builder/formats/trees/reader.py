@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from builder.core.store.files import CHUNK
-from builder.core.tarheaders import BLOCK, TarError, TarHeader, read_headers
+from builder.core.tarheaders import BLOCK, TarError, TarHeader, TarLimit, read_headers
 
 
 class ByteStream(Protocol):
@@ -39,17 +39,42 @@ class TarReader:
         """Bytes that were read or skipped so far."""
         return self._read - len(self._data)
 
-    def members(self) -> Iterator[TarHeader]:
+    def members(self, *, sparse: bool = True) -> Iterator[TarHeader]:
         """Yield the headers of the members; content that the caller does not read is skipped.
+
+        Args:
+            sparse: False refuses sparse files; whoever reads them uses :meth:`content`.
 
         Raises:
             TarError: the tar is damaged or ends too early, or a header is not supported or too
                 large.
         """
         for header in read_headers(self):
-            end = self.position + header.size + -header.size % BLOCK
+            if header.extents is not None and not sparse:
+                raise TarError(f"{header.path!r} is a sparse file, which is not supported")
+            end = self.position + header.stored
             yield header
             self.skip(end - self.position)
+            self.read_exactly(-header.stored % BLOCK)  # the last member's may be missing
+
+    def content(self, header: TarHeader) -> Iterator[bytes | memoryview]:
+        """Yield the content of the current member; the holes of a sparse file are zeros.
+
+        Raises:
+            TarError: the tar ends in the middle of it.
+        """
+        at = 0
+        pieces = ((0, header.size),) if header.extents is None else header.extents
+        for offset, length in (*pieces, (header.size, 0)):
+            for start in range(at, offset, CHUNK):
+                yield bytes(min(CHUNK, offset - start))
+            at = offset + length
+            while length:
+                data = self.read_some(length)
+                if not data:
+                    raise TarError(f"it ends in the middle of {header.path!r}")
+                length -= len(data)
+                yield data
 
     def read_some(self, limit: int) -> memoryview:
         """Return between 1 and ``limit`` bytes; none at the end."""
@@ -80,12 +105,6 @@ class TarReader:
                 raise TarError("it ends too early")
             size -= len(part)
 
-    def chunks(self, size: int) -> Iterator[bytes]:
-        """Yield the next ``size`` bytes, in chunks of at most 1 MiB; fewer bytes at the end."""
-        while size and (chunk := self.read_exactly(min(size, CHUNK))):
-            size -= len(chunk)
-            yield chunk
-
     def finish(self) -> None:
         """Read the rest, so that the checksums of the archive are checked. It is not copied."""
         self._copy = len
@@ -98,6 +117,6 @@ class TarReader:
         self._read += len(chunk)
         if self._read > self._most:
             what = f"it unpacks to more than {self._most} bytes, which is more than it declares"
-            raise TarError(what)
+            raise TarLimit(what)
         self._copy(chunk)
         return bool(chunk)

@@ -13,7 +13,7 @@ links to these files::
     tree:  opt/a       a hard link to it
 """
 
-# ruff: noqa: PTH101, PTH102, PTH211
+# ruff: noqa: PTH101, PTH102, PTH108, PTH211
 # Layers have tens of thousands of files, and os is several times as fast as pathlib.
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from builder.core.store.files import space_errors
 from builder.core.store.walk import remove_tree
 
 from .bounds import Tally
-from .member import DO_NOT_USE, Advance, Content, Kind, Member, counted
+from .member import NOT_UNPACKED, Advance, Content, Kind, Member, counted
 from .merge import Merge
 from .sources import Source, Stream, layer_source
 
@@ -133,7 +133,7 @@ def _new_folder(folder: Path) -> Iterator[None]:
             remove_tree(folder)
             if isinstance(e, OSError) and e.errno not in _DISK_FULL:
                 name = os.fsdecode(e.filename or "?")
-                raise ImageError(f"cannot unpack {name}: {e.strerror}", DO_NOT_USE) from None
+                raise ImageError(f"cannot unpack {name}: {e.strerror}", NOT_UNPACKED) from None
             raise
 
 
@@ -150,28 +150,28 @@ class _Writer:
         self._folders = {""}
         #: The members with their modes and times, which are set at the end.
         self._attributes = {"": Member("", Kind.DIRECTORY, 0o755)}
-        #: Paths of everything else. Hard links lead to these alone, and are made at the end.
+        #: Paths of everything else. Hard links lead to these alone; those that came first wait.
         self._files: set[str] = set()
         self._links: list[Member] = []
 
     def add(self, member: Member, content: Content) -> None:
-        """Write one member of a merged tree.
+        """Write one member of a merged tree, in place of what is in its way.
 
         Raises:
-            ImageError: the path lies below something that is not a directory, or the content is too
-                short.
+            ImageError: the content is too short.
             OSError: it cannot be written.
         """
         if member.kind is Kind.HARDLINK:
-            self._links.append(member)
+            if member.target in self._files:
+                self._link(member)
+            else:
+                self._links.append(member)
             return
         if member.kind is Kind.DIRECTORY:
             self._make_folder(member.path)
             self._attributes[member.path] = member
             return
-        self._make_folder(member.path.rpartition("/")[0])
-        self._files.add(member.path)
-        real = f"{self._root}/{member.path}"
+        real = self._vacant(member.path)
         if member.kind is Kind.SYMLINK:
             os.symlink(member.target, real)
         elif member.kind is Kind.FIFO:
@@ -187,15 +187,33 @@ class _Writer:
         for link in self._links:
             if link.target not in self._files:
                 what = f"hard link {link.path!r} to {link.target!r}"
-                raise ImageError(f"{what}, which does not exist", DO_NOT_USE)
-            self._make_folder(link.path.rpartition("/")[0])
-            source = f"{self._root}/{link.target}"
-            os.link(source, f"{self._root}/{link.path}", follow_symlinks=False)
+                raise ImageError(f"{what}, which does not exist", NOT_UNPACKED)
+            self._link(link)
         for path, member in sorted(self._attributes.items(), reverse=True):
             real = f"{self._root}/{path}"
             os.chmod(real, (member.mode & _FOLDER_BITS) | 0o700)
             if member.mtime:
                 os.utime(real, (member.mtime, member.mtime))
+
+    def _link(self, link: Member) -> None:
+        """Make a hard link to a file that exists."""
+        if link.path != link.target:
+            os.link(f"{self._root}/{link.target}", self._vacant(link.path), follow_symlinks=False)
+
+    def _vacant(self, path: str) -> str:
+        """Return the place of a file without what a layer had there before; its folder exists."""
+        self._make_folder(path.rpartition("/")[0])
+        real = f"{self._root}/{path}"
+        if path in self._files:
+            os.unlink(real)
+        elif path in self._folders:
+            for gone in (path, *(str(p)[len(self._root) + 1 :] for p in Path(real).rglob("*"))):
+                self._files.discard(gone)
+                self._folders.discard(gone)
+                self._attributes.pop(gone, None)
+            remove_tree(Path(real))
+        self._files.add(path)
+        return real
 
     def _make_folder(self, path: str) -> None:
         """Make a directory and those above it. The members that list them set their modes."""
@@ -203,7 +221,8 @@ class _Writer:
             return
         self._make_folder(path.rpartition("/")[0])
         if path in self._files:
-            raise ImageError(f"{path[:60]!r} is no directory, but has files in it", DO_NOT_USE)
+            self._files.remove(path)
+            os.unlink(f"{self._root}/{path}")
         os.mkdir(f"{self._root}/{path}", 0o700)
         self._folders.add(path)
         self._attributes[path] = Member(path, Kind.DIRECTORY, 0o755)
@@ -225,6 +244,6 @@ def _write_file(real: str, member: Member, content: Content) -> None:
             while data:
                 data = data[file.write(data) :]
         if left:
-            raise ImageError(f"the layer ends in the middle of {member.path!r}", DO_NOT_USE)
+            raise ImageError(f"the layer ends in the middle of {member.path!r}", NOT_UNPACKED)
         os.fchmod(file.fileno(), (member.mode & _FILE_BITS) | 0o400)
         os.utime(file.fileno(), (member.mtime, member.mtime))

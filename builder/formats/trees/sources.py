@@ -5,25 +5,27 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from builder.core.errors import ImageError
 from builder.core.model import Layer
 from builder.core.store.blobs import Store
-from builder.core.tarheaders import TarError, TarHeader
+from builder.core.tarheaders import TarError, TarHeader, TarLimit
 
 from .bounds import MAX_CONTENT
 from .inflate import InflatingStream
 from .member import (
     DEVICES,
     DO_NOT_USE,
+    NOT_UNPACKED,
     Content,
     Kind,
     Member,
+    ancestors,
     clean_path,
     is_whiteout,
     parse_whiteout,
+    walk,
 )
 from .reader import TarReader
 from .squashfs.reader import Squashfs
@@ -117,24 +119,31 @@ def _read_hashed(path: Path, digest: str, store: Store) -> _Members:
 def _read(path: Path, hashed: hashlib._Hash | None = None) -> _Members:
     with closing(InflatingStream(path, hashed)) as stream:
         reader = TarReader(stream, MAX_CONTENT)
+        links: dict[str, str] = {}
         try:
             for header in reader.members():
-                content = _MemberContent(reader, path, header.path, header.size)
-                member = _member(header)
+                member = _member(header, links)
                 if member is not None:
-                    yield member, content
+                    yield member, _content(reader, header, path)
         except TarError as e:
-            raise ImageError(f"{path}: {e}", DO_NOT_USE) from None
+            hint = DO_NOT_USE if isinstance(e, TarLimit) else NOT_UNPACKED
+            raise ImageError(f"{path}: {e}", hint) from None
         if hashed is not None:  # what follows the last member
             reader.finish()
 
 
-def _member(header: TarHeader) -> Member | None:
-    """Return a member with clean paths, or None for what a tree does not have."""
+def _member(header: TarHeader, links: dict[str, str]) -> Member | None:
+    """Return a member with clean paths, or None for what a tree does not have.
+
+    Args:
+        header: of the member.
+        links: the symlinks that the layer has so far; receives those of the member.
+    """
     kind = _KINDS.get(header.flag)
     if kind is None:
         raise TarError(f"{header.path!r} is of unknown type {header.flag!r}")
-    path, target, size = clean_path(header.path), header.target, header.size
+    path, target, size = _real(header.path, links), header.target, header.size
+    links.pop(path, None)
     if is_whiteout(path):
         marker = parse_whiteout(path)
         if marker is None:
@@ -143,28 +152,28 @@ def _member(header: TarHeader) -> Member | None:
     elif kind in DEVICES:
         return None
     elif kind is Kind.HARDLINK:
-        target = clean_path(target)
+        target = _real(target, links)
+    elif kind is Kind.SYMLINK:
+        links[path] = target
     return Member(path, kind, header.mode, header.uid, header.gid, size, header.mtime, target)
 
 
-@dataclass(slots=True)
-class _MemberContent:
-    """Iterates over the content of one member."""
+def _real(path: str, links: Mapping[str, str]) -> str:
+    """Return a clean path, where it leads: the folders above it may be symlinks of the layer."""
+    path = clean_path(path)
+    if not links or not any(folder in links for folder in ancestors(path)):
+        return path
+    folder, _, name = path.rpartition("/")
+    try:
+        *_, real = walk(folder, links.get, is_image=True)
+    except RecursionError:
+        raise TarError(f"{path!r} is below symlinks that lead to each other") from None
+    return f"{real}/{name}".lstrip("/")
 
-    reader: TarReader
-    path: Path
-    name: str
-    left: int
-    """Bytes that were not read yet."""
 
-    def __iter__(self) -> _MemberContent:
-        return self
-
-    def __next__(self) -> memoryview:
-        if not self.left:
-            raise StopIteration
-        data = self.reader.read_some(self.left)
-        if not data:
-            raise ImageError(f"{self.path} ends in the middle of {self.name!r}", DO_NOT_USE)
-        self.left -= len(data)
-        return data
+def _content(reader: TarReader, header: TarHeader, path: Path) -> Content:
+    """Yield the content of one member. Raises ImageError if the layer ends in it."""
+    try:
+        yield from reader.content(header)
+    except TarError as e:
+        raise ImageError(f"{path}: {e}", NOT_UNPACKED) from None

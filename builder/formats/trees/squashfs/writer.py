@@ -69,9 +69,7 @@ class SquashfsWriter:
         self._compression = compression
         self._time = time
         self._root = NewInode(raw.InodeType.DIRECTORY, mtime=time)
-        #: Directories that only exist because of members below them, by id().
-        self._implied: set[int] = {id(self._root)}
-        #: Hard links and their targets; they are resolved at the end.
+        #: Hard links that came before their targets, which are looked for at the end.
         self._links: list[tuple[str, str]] = []
         #: The content of the fragment that is being filled.
         self._fragment = bytearray()
@@ -97,19 +95,22 @@ class SquashfsWriter:
         """Add a member.
 
         Missing parents are added as directories of root with mode 0755; a member that comes later
-        sets their attributes. A hard link may come before its target.
+        sets their attributes. It also replaces what has its path, unless both are directories, and
+        what is no directory where it needs one. A hard link may come before its target.
 
         Raises:
-            ImageError: the path exists already, is below something that is not a directory, or has
-                a kind that squashfs partitions do not hold; or the content has another size than
-                the member states.
+            ImageError: the member has a kind that squashfs partitions do not hold, or the content
+                has another size than the member states.
         """
         if member.kind is Kind.HARDLINK:
-            self._links.append((member.path, member.target))
+            if not self._add_link(member.path, member.target):
+                self._links.append((member.path, member.target))
             return
         mtime = min(max(int(member.mtime), 0), _LATEST_TIME)
         if member.kind is Kind.DIRECTORY:
-            self._add_directory(member, mtime)
+            node = self._directory(member.path)
+            node.mode, node.mtime = member.mode & 0o7777, mtime
+            node.uid, node.gid = member.uid, member.gid
             return
         kind = _NODE_KINDS.get(member.kind)
         if kind is None:
@@ -135,7 +136,9 @@ class SquashfsWriter:
         self._flush_fragment()
         self._write_pending(0)
         for path, target in self._links:
-            self._add_link(path, target)
+            if not self._add_link(path, target):
+                missing = f"hard link {path!r} to {target!r}, which does not exist"
+                raise ImageError(missing, _DO_NOT_USE)
         tree = TreeTables(self._root, self._compress)
         inodes, directories = tree.inodes.finish(), tree.directories.finish()
         inode_table = self._position
@@ -176,46 +179,34 @@ class SquashfsWriter:
 
     # the tree -----------------------------------------------------------------------------------------------
 
-    def _add_directory(self, member: Member, mtime: int) -> None:
-        """Set the attributes of a directory, the first time that it is added."""
-        node = self._directory(member.path)
-        if id(node) in self._implied:
-            self._implied.discard(id(node))
-            node.mode, node.mtime = member.mode & 0o7777, mtime
-            node.uid, node.gid = member.uid, member.gid
-
     def _directory(self, path: str) -> NewInode:
         node = self._root
         for part in os.fsencode(path).split(b"/") if path else ():
             child = node.children.get(part)
-            if child is None:
-                child = node.children[part] = NewInode(raw.InodeType.DIRECTORY, mtime=self._time)
-                self._implied.add(id(child))
-            elif child.kind is not raw.InodeType.DIRECTORY:
-                problem = f"{path!r} lies below something that is not a directory"
-                raise ImageError(problem, _DO_NOT_USE)
+            if child is None or child.kind is not raw.InodeType.DIRECTORY:
+                child = NewInode(raw.InodeType.DIRECTORY, mtime=self._time)
+                _put(node, part, child)
             node = child
         return node
 
     def _place(self, path: str, node: NewInode) -> None:
         folder, _, name = path.rpartition("/")
-        children = self._directory(folder).children
         key = os.fsencode(name)
-        if key in children:
-            raise ImageError(f"{path!r} appears twice", _DO_NOT_USE)
         if not 0 < len(key) <= _LONGEST_NAME:
             problem = f"{path!r} has an empty name, or one over {_LONGEST_NAME} bytes"
             raise ImageError(problem, _DO_NOT_USE)
-        children[key] = node
+        _put(self._directory(folder), key, node)
 
-    def _add_link(self, path: str, target: str) -> None:
+    def _add_link(self, path: str, target: str) -> bool:
+        """Add a name for a file. Returns False if there is no such file."""
         node: NewInode | None = self._root
         for part in os.fsencode(target).split(b"/"):
             node = node.children.get(part) if node else None
         if node is None or node.kind is raw.InodeType.DIRECTORY:
-            raise ImageError(f"hard link {path!r} to {target!r}, which does not exist", _DO_NOT_USE)
+            return False
         node.links += 1
         self._place(path, node)
+        return True
 
     # data ---------------------------------------------------------------------------------------------------
 
@@ -289,3 +280,10 @@ class SquashfsWriter:
                 node.blocks.append(length)
             self._out.write(data)
             self._position += len(data)
+
+
+def _put(folder: NewInode, name: bytes, node: NewInode) -> None:
+    """Give a name in a directory to a node; the node that had it has one name less."""
+    if name in folder.children:
+        folder.children[name].links -= 1
+    folder.children[name] = node

@@ -83,14 +83,12 @@ def test_rootless_modes(store: Store, tmp_path: Path) -> None:
         [member("a/../../evil", b"x")],
         [member("a/.wh..")],
         [member(".wh...")],
-        [member(".wh.")],
         [member("x", kind=tarfile.LNKTYPE, target="../outside")],
         [member("x", kind=tarfile.LNKTYPE, target="/../outside")],
         [member("x", kind=tarfile.LNKTYPE, target="nowhere")],
         [member("l", target="OUT"), member("x", kind=tarfile.LNKTYPE, target="l/../outside")],
         [member("loop", target="loop"), member("loop/x", b"x")],
         [member("odd", kind=b"Z")],
-        [member("x", b"1"), member("x", b"2")],
     ],
 )
 def test_unsafe_members(store: Store, tmp_path: Path, attack: MemberList) -> None:
