@@ -210,7 +210,8 @@ def _check_pinned(base: BaseImage, locked: LockedBase, actual: str) -> None:
 
 
 def _check_platform(base: BaseImage, architecture: str) -> None:
-    system, found = base.config.get("os", "linux"), base.config.get("architecture")
+    system = base.config.get("os") or "linux"
+    found = base.config.get("architecture") or architecture  # crane append names none
     if (system, found) != ("linux", architecture):
         raise ImageError(
             f"the base {base.reference} is for {system}/{found}, the recipe for linux/{architecture}",

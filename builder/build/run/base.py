@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from builder.core.errors import RunnerError
 from builder.core.model import Image, SifImage
 from builder.core.workspace import Workspace
 from builder.formats.oci.config import config_environment, host_architecture
+from builder.formats.oci.manifest import parse_config
 from builder.formats.qemu import cannot_run, is_registered, registration_hint
 from builder.formats.sif.read import read_sif
 from builder.lock.config.site import GpuVendor
@@ -208,8 +208,7 @@ def image_config(image: Image | SifImage) -> dict[str, Any]:
     """Return the config of an OCI image or a SIF."""
     if isinstance(image, SifImage):
         return read_sif(image.path).config()
-    found: dict[str, Any] = json.loads(image.config)
-    return found
+    return parse_config(image.config, image.digest)
 
 
 def require_oci(image: Image | SifImage, runner: str) -> Image:

@@ -22,6 +22,8 @@ from .documents import check_digest, check_size, load_json, refuse_look_alikes, 
 REF_NAME = "org.opencontainers.image.ref.name"
 INDEXES = (OCI_INDEX, DOCKER_INDEX)
 MANIFESTS = (OCI_MANIFEST, DOCKER_MANIFEST)
+#: The annotation of BuildKit's attestations.
+_ATTACHED = "vnd.docker.reference.type"
 #: Indexes may contain indexes; more levels than this are a loop.
 MAX_INDEX_DEPTH = 4
 _DAMAGED = "the image is damaged: download or write it again"
@@ -48,8 +50,7 @@ def choose(entries: Sequence[_Object], tag_or_digest: str | None, where: str) ->
     """
     tags = some(tag for entry in entries if (tag := tag_of(entry)))
     if tag_or_digest is None:
-        # attached artifacts are not images
-        images = [entry for entry in entries if not entry.get("artifactType")]
+        images = [entry for entry in entries if _is_image(entry)]
         if len({entry["digest"] for entry in images}) != 1:
             count = f"{len(images)} images" if images else "no image"
             raise ImageError(f"{where} holds {count}", f"name one by its tag: {tags}")
@@ -60,8 +61,16 @@ def choose(entries: Sequence[_Object], tag_or_digest: str | None, where: str) ->
     raise ImageError(f"{where} holds no image {tag_or_digest!r}", f"its tags: {tags}")
 
 
+def _is_image(entry: _Object) -> bool:
+    """Return whether an entry of an index is an image or an index, and nothing attached to one."""
+    attached = entry.get("artifactType") or _ATTACHED in (entry.get("annotations") or {})
+    return not attached and entry.get("mediaType", "") in ("", *MANIFESTS, *INDEXES)
+
+
 def choose_platform(index: _Object, architecture: str | None, where: str) -> Descriptor:
     """Return the manifest for linux and an architecture of an image index (image-index.md).
+
+    If it has none, the first one that names no platform, as skopeo does.
 
     Args:
         index: the image index.
@@ -71,13 +80,13 @@ def choose_platform(index: _Object, architecture: str | None, where: str) -> Des
     Raises:
         ImageError: there is no such manifest, or it is not an index.
     """
-    _check_index(index, where)
-    found = list(_linux_manifests(index))
-    architectures = sorted({name for name, _, _ in found})
+    found = list(_linux_manifests(_checked_index(index, where)))
+    architectures = sorted({name for name, _, _ in found if name})
     available = some(architectures) if architectures else "none for linux"
     if architecture is None and len(architectures) > 1:
         raise ImageError(f"{where} holds images for several architectures", f"it has: {available}")
-    matching = [item for item in found if architecture in (None, item[0])]
+    matching = [item for item in found if item[0] and architecture in (None, item[0])]
+    matching = matching or [item for item in found if not item[0]]
     if not matching:
         wanted = f"linux/{architecture}" if architecture else "linux"
         raise ImageError(f"{where} holds no image for {wanted}", f"it has: {available}")
@@ -86,12 +95,11 @@ def choose_platform(index: _Object, architecture: str | None, where: str) -> Des
 
 
 def _linux_manifests(index: _Object) -> Iterator[tuple[str, str, _Object]]:
-    """Yield the architecture and variant of each manifest for linux, and its entry."""
-    for entry in index["manifests"]:
+    """Yield the architecture (empty: not named) and variant of each manifest for linux, and its entry."""
+    for entry in filter(_is_image, index["manifests"]):
         platform = entry.get("platform") or {}
-        known = platform.get("architecture") not in (None, "unknown")
-        if known and (platform.get("os") or "linux") == "linux":
-            yield platform["architecture"], platform.get("variant") or "", entry
+        if (platform.get("os") or "linux") == "linux":
+            yield platform.get("architecture") or "", platform.get("variant") or "", entry
 
 
 def through_indexes(
@@ -138,14 +146,17 @@ def parse_json(data: bytes, what: str) -> dict[str, Any]:
     return value
 
 
-def _check_shape(name: str, value: object, what: str) -> None:
-    """Raise ImageError unless a value has the shape of this name in
-    :mod:`builder.formats.oci.shapes`."""
+def _checked(name: str, value: object, what: str) -> Any:
+    """Return a value that has the shape of this name in :mod:`builder.formats.oci.shapes`.
+
+    Raises:
+        ImageError: it has another one.
+    """
     from builder.formats.oci import (
         shapes,  # pydantic is slow to import, and the digest of a tag needs none
     )
 
-    shapes.check_shape(getattr(shapes, name), value, what)
+    return shapes.check_shape(getattr(shapes, name), value, what)
 
 
 def parse_manifest(data: bytes, descriptor: Descriptor, where: str) -> dict[str, Any]:
@@ -166,12 +177,12 @@ def parse_manifest(data: bytes, descriptor: Descriptor, where: str) -> dict[str,
         hint = "pull and push it once with a current Docker, or use another base"
         raise ImageError(f"{where} is a Docker schema 1 image", hint)
     _check_media_type(value, descriptor.media_type, what)
-    if not value.get("config") or not isinstance(value.get("layers"), list):
-        raise ImageError(f"{what} has no config or layers", "it is not an image, or it is damaged")
-    _check_shape("ManifestShape", value, what)
-    for part in (value["config"], *value["layers"]):
+    if not value.get("config") or not isinstance(value.get("layers", ""), list | None):
+        raise ImageError(f"{what} has no config or layers", "it is not an image")
+    checked: dict[str, Any] = _checked("ManifestShape", value, what)
+    for part in (checked["config"], *checked["layers"]):
         refuse_look_alikes(part, what)
-    return value
+    return checked
 
 
 def parse_index(data: bytes, what: str, media_type: str = "") -> dict[str, Any]:
@@ -187,17 +198,15 @@ def parse_index(data: bytes, what: str, media_type: str = "") -> dict[str, Any]:
     """
     value = parse_json(data, what)
     _check_media_type(value, media_type, what)
-    _check_index(value, what)
-    return value
+    return _checked_index(value, what)
 
 
-def _check_index(value: _Object, what: str) -> None:
-    if not isinstance(value.get("manifests"), list):
-        raise ImageError(f"{what} has no list of manifests", _DAMAGED)
-    _check_shape("IndexShape", value, what)
-    for number, entry in enumerate(value["manifests"]):
+def _checked_index(value: _Object, what: str) -> dict[str, Any]:
+    checked: dict[str, Any] = _checked("IndexShape", value, what)
+    for number, entry in enumerate(checked["manifests"]):
         check_digest(entry["digest"], f"{what}: manifests[{number}]")
         refuse_look_alikes(entry, what)
+    return checked
 
 
 def stated_media_type(data: bytes, content_type: str, what: str) -> str:
@@ -250,9 +259,8 @@ def parse_docker_listing(data: bytes, where: str) -> list[dict[str, Any]]:
         ImageError: it is something else.
     """
     what = f"manifest.json of {where}"
-    images = load_json(data, what)
-    _check_shape("DockerListingShape", {"images": images}, what)
-    assert isinstance(images, list)
+    listing = {"images": load_json(data, what)}
+    images: list[dict[str, Any]] = _checked("DockerListingShape", listing, what)["images"]
     return images
 
 
@@ -268,12 +276,12 @@ def parse_config(data: bytes, where: str) -> dict[str, Any]:
     """
     what = f"the config of {where}"
     value = parse_json(data, what)
-    rootfs = value.get("rootfs") or {}
-    if not isinstance(rootfs, dict) or not isinstance(rootfs.get("diff_ids"), list):
+    if not value.get("rootfs") or not isinstance(value["rootfs"], dict):
         hint = "it is not a container image (an artifact, perhaps)"
         raise ImageError(f"{what} has no rootfs.diff_ids", hint)
-    _check_shape("ConfigShape", value, what)
-    return value
+    checked: dict[str, Any] = _checked("ConfigShape", value, what)
+    checked["rootfs"].setdefault("diff_ids", [])
+    return checked
 
 
 def image_layers(manifest: _Object, config: _Object, where: str) -> tuple[Layer, ...]:

@@ -4,26 +4,40 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from builder.core.errors import ImageError
 
-from .documents import DAMAGED, SHA256, shown
+from .documents import SHA256, WRITE_AGAIN, shown
 
+
+def _null_is(empty: object) -> BeforeValidator:
+    """Return what makes a null the empty value of its type, as in Go."""
+    return BeforeValidator(lambda value: empty if value is None else value)
+
+
+_LIST, _OBJECT = _null_is([]), _null_is({})
+_Str = Annotated[str, _null_is("")]
 #: A text that can be a variable or an argument.
-Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
-Sha256 = Annotated[str, StringConstraints(pattern=f"^{SHA256}$")]
+Text = Annotated[_Str, Field(pattern=r"^[^\x00]*$")]
+Sha256 = Annotated[str, Field(pattern=f"^{SHA256}$")]
 #: An operating system or architecture.
-Name = Annotated[str, StringConstraints(pattern=r"^[!-~]*$", max_length=64)]
+Name = Annotated[_Str, Field(pattern=r"^[!-~]*$", max_length=64)]
 #: The name of a file in an archive.
-FileName = Annotated[str, StringConstraints(pattern=r"^[!-~ ]+$", max_length=1024)]
-MediaType = Annotated[str, StringConstraints(pattern=r"^[!-~ ]*$", max_length=255)]
+FileName = Annotated[_Str, Field(pattern=r"^[!-~ ]+$", max_length=1024)]
+MediaType = Annotated[_Str, Field(pattern=r"^[!-~ ]*$", max_length=255)]
+
+
+#: Docker takes a text for a list of one.
+_Arguments = Annotated[
+    list[Text], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+]
 
 
 class Shape(BaseModel):
     """The form of a JSON object. Keys that are not listed may have any value."""
 
-    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
+    model_config = ConfigDict(strict=True, extra="allow", defer_build=True)
 
 
 class _Platform(Shape):
@@ -36,9 +50,9 @@ class DescriptorShape(Shape):
     """A descriptor (image-spec, descriptor.md)."""
 
     mediaType: MediaType = ""
-    digest: Annotated[str, StringConstraints(max_length=512)]
+    digest: Annotated[str, Field(max_length=512)]
     size: Annotated[int, Field(ge=0, lt=1 << 63)]
-    annotations: dict[str, str] | None = None
+    annotations: dict[str, _Str] | None = None
     platform: _Platform | None = None
     artifactType: MediaType | None = None
 
@@ -55,25 +69,25 @@ class ManifestShape(Shape):
     mediaType: MediaType | None = None
     artifactType: MediaType | None = None
     config: BlobShape
-    layers: list[BlobShape]
+    layers: Annotated[list[BlobShape], _LIST]
     subject: DescriptorShape | None = None
-    annotations: dict[str, str] | None = None
+    annotations: dict[str, _Str] | None = None
 
 
 class IndexShape(Shape):
     """An image index, or the ``index.json`` of a layout (image-spec, image-index.md)."""
 
     mediaType: MediaType | None = None
-    manifests: list[DescriptorShape]
+    manifests: Annotated[list[DescriptorShape], _LIST]
     subject: DescriptorShape | None = None
-    annotations: dict[str, str] | None = None
+    annotations: dict[str, _Str] | None = None
 
 
 class _DockerImageShape(Shape):
     """An entry of the ``manifest.json`` of a docker-archive."""
 
     Config: FileName
-    Layers: list[FileName]
+    Layers: Annotated[list[FileName], _LIST]
     RepoTags: list[Text] | None = None
 
 
@@ -86,11 +100,11 @@ class _RuntimeShape(Shape):
 
     User: Text | None = None
     Env: list[Text] | None = None
-    Entrypoint: list[Text] | None = None
-    Cmd: list[Text] | None = None
+    Entrypoint: _Arguments | None = None
+    Cmd: _Arguments | None = None
     WorkingDir: Text | None = None
     StopSignal: Text | None = None
-    Labels: dict[str, str] | None = None
+    Labels: dict[str, _Str] | None = None
     ExposedPorts: dict[str, Any] | None = None
     Volumes: dict[str, Any] | None = None
 
@@ -109,11 +123,11 @@ class RuntimeConfigShape(Shape):
     variant: Name | None = None
     created: Text | None = None
     config: _RuntimeShape | None = None
-    history: list[_HistoryShape] | None = None
+    history: list[Annotated[_HistoryShape, _OBJECT]] | None = None
 
 
 class _RootfsShape(Shape):
-    diff_ids: list[Sha256]
+    diff_ids: Annotated[list[Sha256], _LIST] = []
 
 
 class ConfigShape(RuntimeConfigShape):
@@ -122,17 +136,21 @@ class ConfigShape(RuntimeConfigShape):
     rootfs: _RootfsShape
 
 
-def check_shape(shape: type[Shape], value: object, what: str) -> None:
-    """Raise ImageError, which names the key, unless a value has a shape."""
+def check_shape(shape: type[Shape], value: object, what: str) -> Any:
+    """Return a value that has a shape, without nulls where Go reads something empty.
+
+    Raises:
+        ImageError: it has another shape; the message names the key.
+    """
     try:
-        shape.model_validate(value)
+        return shape.model_validate(value).model_dump(exclude_unset=True)
     except ValidationError as e:
         first = e.errors(include_url=False, include_context=False, include_input=False)[0]
         key = "".join(_step(part) for part in first["loc"]).removeprefix(".")
         problem = first["msg"][:1].lower() + first["msg"][1:]
         if first["type"] == "model_type":  # pydantic's message names the class
             problem = "input should be an object"
-        raise ImageError(f"{what}: {key + ': ' if key else ''}{problem}", DAMAGED) from None
+        raise ImageError(f"{what}: {key + ': ' if key else ''}{problem}", WRITE_AGAIN) from None
 
 
 def _step(part: int | str) -> str:

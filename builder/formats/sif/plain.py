@@ -7,7 +7,6 @@ Here they have the form that ``enroot import`` gives them (enroot 4.1.2: doc/ima
 
 from __future__ import annotations
 
-import json
 import logging
 import posixpath
 import re
@@ -24,7 +23,7 @@ from builder.core.store.durable import durable_file
 from builder.core.store.files import require_space, sha256_file, space_errors
 from builder.core.text import one_line
 from builder.core.workspace import Workspace
-from builder.formats.oci.manifest import require_layers
+from builder.formats.oci.manifest import parse_config, require_layers
 from builder.formats.trees.member import Kind, Member
 
 from .partitions import Files, PartitionMaker
@@ -56,7 +55,7 @@ def write_plain(
     require_layers(image, f"write {path}")
     if path.is_dir():
         raise ImageError(f"{path} is a folder", "name a file for the squashfs")
-    config = json.loads(image.config)
+    config = parse_config(image.config, image.digest)
     inner = config.get("config") or {}
     _warn(inner, work.reporter)
     maker = PartitionMaker(image, Metadata(config, image.digest), None, compression, work)

@@ -102,8 +102,8 @@ class Sif:
         what = f"{self.path}: {raw.OCI_CONFIG_NAME}"
         data = self.read(raw.OCI_CONFIG_NAME)
         stored = {} if data is None else load_json(data, what)
-        check_shape(RuntimeConfigShape, stored, what)
-        return self._composed_config() if stored.get("config") is None else dict(stored)
+        config: dict[str, Any] = check_shape(RuntimeConfigShape, stored, what)
+        return self._composed_config() if config.get("config") is None else config
 
     def _composed_config(self) -> dict[str, Any]:
         files = container_files(self.sources(FOLDER))

@@ -24,7 +24,7 @@ from builder.core.store.blobs import Store
 from builder.core.store.durable import durable_file
 from builder.core.store.files import fingerprint, require_space, sha256_file, space_errors
 from builder.core.workspace import Workspace
-from builder.formats.oci.manifest import require_layers
+from builder.formats.oci.manifest import parse_config, require_layers
 from builder.formats.sif import format as raw
 
 from .digests import remember_digest, remembered_digest
@@ -68,8 +68,8 @@ def write_sif(
         SpaceError: the disk is full.
     """
     require_layers(image, f"write {path}")
-    config = json.loads(image.config)
-    architecture = config.get("architecture", "amd64")
+    config = parse_config(image.config, image.digest)
+    architecture = config.get("architecture") or "amd64"
     if architecture not in raw.ARCHITECTURES:
         hint = f"supported are {', '.join(raw.ARCHITECTURES)}"
         raise ImageError(f"SIF files do not support the architecture {architecture!r}", hint)

@@ -16,6 +16,10 @@ from builder.core.model import Image, LockedBase
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
+from builder.formats.oci.image import plain_image
+from builder.formats.oci.layout import write_layout
+from builder.formats.sif.plain import write_plain
+from builder.formats.sif.write import write_sif
 from builder.formats.trees.inflate import inflate
 from builder.lock.config.recipe import Recipe
 from tests.support.base_files import write_base
@@ -69,6 +73,24 @@ def test_wrong_architecture(made: Image, store: Store, given: Settings, tmp_path
     reference = write_base("oci", made, tmp_path)
     with pytest.raises(ImageError, match="is for linux/amd64, the recipe for linux/arm64"):
         open_base(LockedBase(reference, made.digest), "arm64", Workspace(given, store), root=tmp_path)
+
+
+@pytest.mark.parametrize("names", [{"architecture": "", "os": ""}, {"architecture": None, "os": None}, {}])
+def test_config_without_architecture(
+    store: Store, given: Settings, tmp_path: Path, names: dict[str, str | None]
+) -> None:
+    """An image that names no processor, as of crane append, serves any, and becomes a SIF of amd64."""
+    one = layer(store, member("a", b"A"))
+    rootfs = {"type": "layers", "diff_ids": [one.diff_id]}
+    made = plain_image([one], {"config": {"Labels": {"odd": None}}, "rootfs": rootfs, **names})
+    write_layout(made, tmp_path / "layout", "x", store)
+    locked = LockedBase("oci:layout:x", made.digest)
+    work = Workspace(given, store)
+    for architecture in ("amd64", "arm64"):
+        found = open_base(locked, architecture, work, root=tmp_path)
+        assert found.config["config"]["Labels"] == {"odd": ""}
+    assert write_sif(made, tmp_path / "a.sif", work).architecture == "amd64"
+    assert write_plain(made, tmp_path / "a.sqsh", work)
 
 
 def test_damaged_layer_in_layout(made: Image, store: Store, given: Settings, tmp_path: Path) -> None:

@@ -103,7 +103,10 @@ def test_many_writers(store: Store, tmp_path: Path) -> None:
         (lambda d, i: (d / "index.json").unlink(), "index.json is missing"),
         (lambda d, i: (d / "index.json").write_text("{"), "index.json is not JSON"),
         (lambda d, i: (d / "index.json").write_text("[]"), "not a JSON object"),
-        (lambda d, i: (d / "index.json").write_text('{"manifests": 1}'), "no list of manifests"),
+        (
+            lambda d, i: (d / "index.json").write_text('{"manifests": 1}'),
+            "manifests: input should be a valid list",
+        ),
         (lambda d, i: (d / "index.json").write_text('{"manifests": []}'), "no image 'x'"),
         (lambda d, i: (d / "oci-layout").write_text('{"imageLayoutVersion": "2.0"}'), "version '2.0'"),
         (lambda d, i: blob(d, i.digest).unlink(), r"blob sha256:\w+ is missing"),

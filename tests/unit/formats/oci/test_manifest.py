@@ -17,8 +17,10 @@ from builder.core.model import (
     Descriptor,
 )
 from builder.formats.oci.manifest import (
+    choose,
     choose_platform,
     parse_config,
+    parse_docker_listing,
     parse_index,
     parse_manifest,
     stated_media_type,
@@ -130,7 +132,7 @@ def test_manifest_refused(change: dict[str, Any], message: str) -> None:
         manifest({**MANIFEST, **change})
 
 
-@pytest.mark.parametrize("entries", [None, {}, "x", [None], [{}], [{**ENTRY, "digest": "sha256:x"}]])
+@pytest.mark.parametrize("entries", [5, {}, "x", [None], [{}], [{**ENTRY, "digest": "sha256:x"}]])
 def test_index_refused(entries: Any) -> None:
     """An index whose entries are no descriptors is refused, however it was parsed."""
     value = {**INDEX, "manifests": entries}
@@ -138,6 +140,84 @@ def test_index_refused(entries: Any) -> None:
         parse_index(dump(value), "the index of x")
     with pytest.raises(ImageError, match="index of x"):
         choose_platform(value, "amd64", "the index of x")
+
+
+@pytest.mark.parametrize(
+    ("inner", "expected"),
+    [
+        ({"Labels": {"a": None, "b": "c"}}, {"Labels": {"a": "", "b": "c"}}),
+        ({"Env": [None, "A=1"], "Cmd": ["a", None]}, {"Env": ["", "A=1"], "Cmd": ["a", ""]}),
+        ({"Entrypoint": "a b", "Cmd": None}, {"Entrypoint": ["a b"], "Cmd": None}),
+        ({"ExposedPorts": {"80/tcp": None}}, {"ExposedPorts": {"80/tcp": None}}),
+        ({"Env": None, "User": None, "Healthcheck": {"Test": None}},) * 2,
+    ],
+)
+def test_nulls_in_a_config(inner: dict[str, Any], expected: dict[str, Any]) -> None:
+    """A null in a list or object is empty, as for Go; the value of a key may be null, and stays as it is."""
+    read = parse_config(dump({**ROOTFS, "config": inner, "x": None}), "x")
+    assert read == {**ROOTFS, "config": expected, "x": None}
+
+
+def test_nulls_in_documents() -> None:
+    """Lists, texts and objects may be null wherever Go's programs write or read them so."""
+    read = parse_config(dump({"rootfs": {"type": "layers"}, "config": None, "history": [None]}), "x")
+    assert (read["rootfs"]["diff_ids"], read["config"], read["history"]) == ([], None, [{}])
+    assert (
+        parse_config(dump({"rootfs": {"type": "layers", "diff_ids": None}}), "x")["rootfs"]["diff_ids"] == []
+    )
+    noted = manifest({**MANIFEST, "layers": None, "annotations": {"a": None}})
+    assert (noted["layers"], noted["annotations"]) == ([], {"a": ""})
+    assert parse_index(dump({**INDEX, "manifests": None}), "x")["manifests"] == []
+    entry = {**ENTRY, "mediaType": None, "annotations": {"a": None}, "platform": None}
+    assert Descriptor.from_json(parse_index(dump({**INDEX, "manifests": [entry]}), "x")["manifests"][0]) == (
+        Descriptor("", ENTRY["digest"], 4, {"a": ""})
+    )
+    listing = [{"Config": "c.json", "RepoTags": None, "Layers": None}]
+    assert parse_docker_listing(dump(listing), "x") == [{**listing[0], "Layers": []}]
+
+
+def entry(number: int, platform: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """An entry of an index; its digest has the number."""
+    return {**ENTRY, "digest": f"sha256:{number:064}", "platform": platform, **more}
+
+
+AMD = {"architecture": "amd64", "os": "linux"}
+UNKNOWN = {"architecture": "unknown", "os": "unknown"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "architecture"),
+    [
+        pytest.param([entry(1, AMD), entry(2, {"architecture": "", "os": "linux"})], None, id="empty"),
+        pytest.param([entry(2, {"os": "linux"}), entry(1, AMD)], None, id="without architecture"),
+        pytest.param([entry(2), entry(1, AMD)], "amd64", id="without platform"),
+        pytest.param([entry(1), entry(2, {**AMD, "architecture": "arm64"})], "amd64", id="not named"),
+        pytest.param([entry(1, {"architecture": "", "os": ""}), entry(2)], None, id="nothing is named"),
+        pytest.param([entry(2, AMD, artifactType="text/spdx"), entry(1, AMD)], None, id="an SBOM"),
+        pytest.param([entry(2, mediaType="application/json"), entry(1)], None, id="another type"),
+        pytest.param(
+            [entry(2, UNKNOWN, annotations={"vnd.docker.reference.type": "x"}), entry(1)],
+            None,
+            id="attestation",
+        ),
+    ],
+)
+def test_entries_without_platform(entries: list[dict[str, Any]], architecture: str | None) -> None:
+    """An image is found beside what is attached, and one without a platform if none has the right one."""
+    found = choose_platform({**INDEX, "manifests": entries}, architecture, "x")
+    assert found.digest == f"sha256:{1:064}"
+
+
+def test_attached_in_a_layout() -> None:
+    """The only image of a layout needs no tag if the other entries are attached to it."""
+    attached = [
+        entry(2, artifactType="text/spdx"),
+        entry(3, mediaType="application/octet-stream"),
+        entry(4, UNKNOWN, annotations={"vnd.docker.reference.type": "attestation-manifest"}),
+    ]
+    assert choose([*attached, entry(1)], None, "x").digest == f"sha256:{1:064}"
+    with pytest.raises(ImageError, match="x holds no image"):
+        choose(attached, None, "x")
 
 
 @pytest.mark.parametrize(
@@ -151,9 +231,9 @@ def test_index_refused(entries: Any) -> None:
         ({"config": {"Env": "PATH=/bin"}}, "config.Env: input should be a valid list"),
         ({"config": {"Env": ["A=\0"]}}, r"config.Env\[0\]: string should match"),
         ({"config": {"Entrypoint": [1]}}, r"config.Entrypoint\[0\]"),
-        ({"config": {"Labels": {"a": None}}}, "config.Labels.a"),
+        ({"config": {"Labels": {"a": 5}}}, "config.Labels.a"),
         ({"config": {"Volumes": []}}, "config.Volumes"),
-        ({"history": [None]}, r"history\[0\]"),
+        ({"history": ["x"]}, r"history\[0\]"),
         ({"history": [{"empty_layer": "yes"}]}, r"history\[0\].empty_layer"),
         ({"architecture": "\x1b[2J"}, "architecture: string should match"),
         ({"architecture": 64}, "architecture: input should be a valid string"),
