@@ -13,10 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, cast
 
-from builder.core.errors import ImageError
+from builder.core.errors import ImageError, RegistryError
 from builder.core.model import OCI_CONFIG, OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, Layer
 from builder.core.store.blobs import Store
-from builder.core.store.files import CHUNK
 from builder.core.store.records import Record
 from builder.core.tarheaders import (
     BLOCK,
@@ -31,8 +30,11 @@ from builder.core.workspace import Workspace
 from builder.formats.oci.documents import check_size, some
 from builder.formats.oci.image import manifest_of
 from builder.formats.oci.manifest import parse_config, parse_docker_listing
+from builder.formats.oci.reference import Reference
+from builder.formats.trees.bounds import MAX_CONTENT
 from builder.formats.trees.inflate import GZIP_MAGIC, ZSTD_MAGIC, inflate
 from builder.formats.trees.member import DO_NOT_USE
+from builder.formats.trees.reader import TarReader
 
 from .image import BaseImage, stored_base
 from .pack import pack_tar
@@ -41,7 +43,8 @@ from .pack import pack_tar
 MAX_MEMBERS = 100_000
 #: Links that are followed from a member to its file.
 _MAX_LINKS = 8
-_XZ_MAGIC = b"\xfd7zXZ"
+#: Programs that decompress an archive, by its first bytes.
+_PROGRAMS = {b"\xfd7zXZ": "xz", b"BZh": "bzip2", ZSTD_MAGIC: "zstd"}
 _WRITE_AGAIN = "the archive is damaged: write it again"
 
 
@@ -53,7 +56,7 @@ def open_docker_archive(reference: str, path: Path, tag: str | None, work: Works
     Args:
         reference: for messages.
         path: the archive.
-        tag: ``TAG`` or ``NAME:TAG``; None for the only image.
+        tag: ``TAG`` or ``NAME[:TAG]``; None for the only image.
 
     Raises:
         ImageError: there is no such image, or the archive is damaged.
@@ -114,13 +117,7 @@ class _RegistryArchive:
         """Yield the content of a file, in chunks."""
         header, offset = self._find(name)
         self.file.seek(offset)
-        left = header.size
-        while left:
-            data = self.file.read(min(left, CHUNK))
-            if not data:
-                raise ImageError(f"{self.path} ends in the middle of {name}", _WRITE_AGAIN)
-            left -= len(data)
-            yield data
+        yield from map(bytes, TarReader(self.file, MAX_CONTENT).content(header))
 
     def _find(self, name: str) -> tuple[TarHeader, int]:
         """Return the member of a name. ``docker save`` writes a layer once, and symlinks to it."""
@@ -137,7 +134,7 @@ class _RegistryArchive:
             path = posixpath.normpath(posixpath.join(folder, header.target))
         if name in self.members:
             raise ImageError(f"{self.path}: {name} is not a file", _WRITE_AGAIN)
-        hint = "it is another kind of archive, or damaged: write it again"
+        hint = "if it is the tar of an OCI layout: tar -xf FILE -C DIR, and name oci:DIR"
         raise ImageError(f"{self.path} has no {name}", hint)
 
 
@@ -161,8 +158,10 @@ def _uncompressed(path: Path) -> IO[bytes]:
         magic = f.read(6)
     if magic.startswith(GZIP_MAGIC):
         return cast(IO[bytes], gzip.open(path))
-    if magic.startswith(_XZ_MAGIC):
-        raise ImageError(f"{path} is compressed with xz", f"decompress it: xz -d {path}")
+    for start, program in _PROGRAMS.items():
+        if magic.startswith(start):
+            hint = f"decompress it: {program} -d {path}"
+            raise ImageError(f"{path} is compressed with {program}", hint)
     return path.open("rb")
 
 
@@ -173,7 +172,7 @@ def _members(path: Path, file: IO[bytes]) -> dict[str, tuple[TarHeader, int]]:
         members[posixpath.normpath(header.path)] = header, offset
         if len(members) > MAX_MEMBERS:
             raise ImageError(f"{path} has more than {MAX_MEMBERS} members", DO_NOT_USE)
-        file.seek(offset + header.size + -header.size % BLOCK)
+        file.seek(offset + header.stored + -header.stored % BLOCK)
     return members
 
 
@@ -194,7 +193,18 @@ def _choose_docker_image(archive: _RegistryArchive, tag: str | None) -> dict[str
 
 def _has_tag(image: dict[str, Any], tag: str | None) -> bool:
     names = image.get("RepoTags") or ()
-    return tag is None or any(name == tag or name.endswith(f":{tag}") for name in names)
+    if tag is None or any(name.endswith(f":{tag}") for name in names):
+        return True
+    return _completed(tag) in map(_completed, names)
+
+
+def _completed(name: str) -> str:
+    """Return a name as Docker completes it: ``x`` is ``docker.io/library/x:latest``."""
+    try:
+        parsed = Reference.parse(name)
+    except RegistryError:
+        return name
+    return f"{parsed.name}:{parsed.tag or 'latest'}"
 
 
 def _docker_layer(archive: _RegistryArchive, name: str, diff_id: str, work: Workspace) -> Layer:

@@ -12,6 +12,7 @@ import pytest
 
 from builder.build.bases import archive
 from builder.build.bases.resolve import resolve_base
+from builder.build.image.archive import write_docker_archive
 from builder.core.errors import ImageError
 from builder.core.model import Image
 from builder.core.settings import Settings
@@ -88,6 +89,37 @@ def test_hostile_archives(given: Settings, tmp_path: Path, monkeypatch: pytest.M
     _refused(file, [large], given, "manifest.json is too large: 8.4 MB, at most 8.4 MB are allowed")
     monkeypatch.setattr(archive, "MAX_MEMBERS", 10)
     _refused(file, [member(f"{i}", b"") for i in range(11)], given, "more than 10 members")
+
+
+@pytest.mark.parametrize(
+    ("written", "asked"),
+    [
+        ("docker.io/team/x:1", "team/x:1"),
+        ("team/x:1", "docker.io/team/x:1"),
+        ("docker.io/library/x:latest", "x"),
+        ("x:latest", "docker.io/library/x"),
+        ("x:latest", "index.docker.io/x:latest"),
+        ("localhost/x:1", "localhost/x:1"),
+        ("team/x:1", "1"),
+    ],
+)
+def test_names(made: Image, given: Settings, store: Store, tmp_path: Path, written: str, asked: str) -> None:
+    """A name is found as docker completes it: with Docker Hub's host, ``library/`` and ``latest``."""
+    write_docker_archive(made, tmp_path / "image.tar", written)
+    work = Workspace(given, store)
+    assert resolve_base(f"docker-archive:image.tar:{asked}", "amd64", work, root=tmp_path)
+    for other in ("other/x:1", "quay.io/team/x:1", "y", "2"):
+        with pytest.raises(ImageError, match=f"holds 0 images named '{other}'"):
+            resolve_base(f"docker-archive:image.tar:{other}", "amd64", work, root=tmp_path)
+
+
+@pytest.mark.parametrize(("magic", "program"), [(b"BZh9", "bzip2"), (b"\x28\xb5\x2f\xfd", "zstd")])
+def test_other_compression(given: Settings, store: Store, tmp_path: Path, magic: bytes, program: str) -> None:
+    """An archive of another compression is refused with the command that decompresses it."""
+    (tmp_path / "image.tar").write_bytes(magic + bytes(600))
+    with pytest.raises(ImageError, match=f"is compressed with {program}") as caught:
+        resolve_base("docker-archive:image.tar", "amd64", Workspace(given, store), root=tmp_path)
+    assert caught.value.hint == f"decompress it: {program} -d {tmp_path / 'image.tar'}"
 
 
 def test_compressed_archives(made: Image, given: Settings, tmp_path: Path) -> None:
