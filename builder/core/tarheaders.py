@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Protocol
+
+#: Returns as many bytes of an uncompressed tar, or fewer at its end.
+Read = Callable[[int], bytes]
 
 BLOCK = 512
 #: Bytes of all extended headers before one member, of all global headers, and of the map of a sparse file.
@@ -34,14 +36,10 @@ FILE, HARDLINK, SYMLINK, DIRECTORY = b"0", b"1", b"2", b"5"
 _OLD_FILE, _CONTIGUOUS_FILE = b"\0", b"7"
 _GLOBAL_PAX, _PAX, _LONG_NAME, _LONG_TARGET, _SPARSE = b"g", b"x", b"L", b"K", b"S"
 _EXTENDED = (_GLOBAL_PAX, _PAX, _LONG_NAME, _LONG_TARGET)
-#: Keys of sparse files: format 0.0 repeats two of them, where 0.1 has one map.
+_PAX_KEYS = frozenset({b"path", b"linkpath", b"size", b"uid", b"gid", b"mtime"})
+_XATTR, _SPARSE_KEY = b"SCHILY.xattr.", b"GNU.sparse."
+#: The map of a sparse file; format 0.0 repeats two keys, where 0.1 has one.
 _MAP, _MAP_PARTS = b"GNU.sparse.map", (b"GNU.sparse.offset", b"GNU.sparse.numbytes")
-_MAJOR, _SPARSE_NAME = b"GNU.sparse.major", b"GNU.sparse.name"
-_SPARSE_SIZES = (b"GNU.sparse.size", b"GNU.sparse.realsize")
-_PAX_KEYS = frozenset(b"path linkpath size uid gid mtime".split()).union(
-    (_MAP, _MAJOR, _SPARSE_NAME), _SPARSE_SIZES
-)
-_XATTR = b"SCHILY.xattr."
 _OCTAL = re.compile(rb"[ \0]*([0-7]*)(?:[ \0].*)?", re.DOTALL)
 _PAX_LENGTH = re.compile(rb"([0-9]{1,10}) ")
 _DECIMAL = re.compile(rb"-?[0-9]{1,20}")
@@ -56,16 +54,6 @@ class TarError(Exception):
 
 class TarLimit(TarError):
     """A tar is beyond a limit."""
-
-
-class TarSource(Protocol):
-    """An uncompressed tar that is read from its start to its end."""
-
-    def read_exactly(self, size: int) -> bytes | memoryview:
-        """Return ``size`` bytes, or fewer at the end."""
-
-    def skip(self, size: int) -> None:
-        """Skip ``size`` bytes. Raises an exception if there are fewer."""
 
 
 @dataclass(slots=True)
@@ -94,8 +82,8 @@ class TarHeader:
     """Of a sparse file: offset and length of what the tar holds, in order. The rest are zeros."""
 
 
-def read_headers(source: TarSource) -> Iterator[TarHeader]:
-    """Yield the members of a tar.
+def read_headers(read: Read) -> Iterator[TarHeader]:
+    """Yield the members of a tar, which is read from its start to its end.
 
     The caller has to read or skip a member's content (:attr:`TarHeader.stored`), and its padding up
     to :data:`BLOCK`, before the next member.
@@ -106,7 +94,7 @@ def read_headers(source: TarSource) -> Iterator[TarHeader]:
     pax: dict[bytes, bytes] = {}  # of extended headers: valid for the next member
     left = shared_left = MAX_EXTENDED
     while True:
-        block = bytes(source.read_exactly(BLOCK))
+        block = read(BLOCK)
         if not any(block):
             return  # two zero blocks end a tar; one or none is enough for every reader
         if len(block) < BLOCK:
@@ -115,17 +103,14 @@ def read_headers(source: TarSource) -> Iterator[TarHeader]:
             raise TarError("not a tar: wrong checksum of a header")
         flag = block[156:157]
         if flag not in _EXTENDED:
-            header = _header(block, pax)
-            is_sparse = flag == _SPARSE or _MAP in pax or pax.get(_MAJOR) == b"1"
-            is_sparse &= header.flag == FILE
-            yield _sparse(source, block, pax, header) if is_sparse else header
+            yield _sparse(read, block, pax, _header(block, pax))
             pax, left = {}, MAX_EXTENDED
             continue
         size = _number(block[124:136])
         allowed = shared_left if flag == _GLOBAL_PAX else left
         if not 0 <= size <= allowed:
             raise TarLimit(f"a tar header of {size} bytes; at most {MAX_EXTENDED} are allowed")
-        records = _extended(source, flag, size)
+        records = _extended(read, flag, size)
         if flag == _GLOBAL_PAX:
             shared_left -= size + BLOCK  # the block too, so that a chain of empty headers ends
         else:
@@ -144,10 +129,9 @@ def _is_header(block: bytes) -> bool:
     return not difference or difference == 256 * sum(byte > 127 for byte in counted)
 
 
-def _extended(source: TarSource, flag: bytes, size: int) -> dict[bytes, bytes]:
+def _extended(read: Read, flag: bytes, size: int) -> dict[bytes, bytes]:
     """Return the records of an extended header."""
-    data = _whole(source, size)
-    source.skip(-size % BLOCK)
+    data = _whole(read, size + -size % BLOCK)[:size]
     if flag == _LONG_NAME:
         return {b"path": data.rstrip(b"\0")}
     if flag == _LONG_TARGET:
@@ -155,9 +139,9 @@ def _extended(source: TarSource, flag: bytes, size: int) -> dict[bytes, bytes]:
     return _pax_records(data)
 
 
-def _whole(source: TarSource, size: int) -> bytes:
+def _whole(read: Read, size: int) -> bytes:
     """Return the next bytes. Raises TarError if there are fewer."""
-    data = bytes(source.read_exactly(size))
+    data = read(size)
     if len(data) < size:
         raise TarError("it ends too early")
     return data
@@ -179,7 +163,7 @@ def _pax_records(data: bytes) -> dict[bytes, bytes]:
         key, _, value = data[length.end() : end - 1].partition(b"=")
         if key in _MAP_PARTS:
             parts.append(value)
-        elif (value and key in _PAX_KEYS) or key.startswith(_XATTR):
+        elif value and (key in _PAX_KEYS or key.startswith((_XATTR, _SPARSE_KEY))):
             records[key] = value
         at = end
     return {**records, _MAP: b",".join(parts)} if parts else records
@@ -191,7 +175,10 @@ def _header(block: bytes, pax: Mapping[bytes, bytes]) -> TarHeader:
     path = _path(name, name)
     flag = _flag(block[156:157], name)
     try:
-        uid, gid, size = (_value(block, pax, key) for key in (b"uid", b"gid", b"size"))
+        uid, gid, size = (
+            _decimal(pax[key]) if key in pax else _number(block[place])
+            for key, place in _PLACES.items()
+        )
         uid, gid = ((owner & _ID_BITS) % _ID_BITS for owner in (uid, gid))
         mtime = float(pax[b"mtime"]) if b"mtime" in pax else _number(block[136:148])
     except ValueError:
@@ -209,21 +196,22 @@ def _header(block: bytes, pax: Mapping[bytes, bytes]) -> TarHeader:
     return TarHeader(path, flag, mode, uid, gid, size, size, mtime, target, xattrs)
 
 
-def _sparse(
-    source: TarSource, block: bytes, pax: Mapping[bytes, bytes], header: TarHeader
-) -> TarHeader:
-    """Return a header with the size and the map of a sparse file, in any of GNU tar's four formats.
+def _sparse(read: Read, block: bytes, pax: Mapping[bytes, bytes], header: TarHeader) -> TarHeader:
+    """Return the header; of a sparse file, in any of GNU tar's four formats, with its size and map.
 
     The map is in the header and blocks behind it (old GNU), in a pax record (0.0 and 0.1), or
     before the content (1.0).
     """
+    is_old, is_newest = block[156:157] == _SPARSE, pax.get(b"GNU.sparse.major") == b"1"
+    if header.flag != FILE or not (is_old or is_newest or _MAP in pax):
+        return header
     left = header.size
     try:
-        size = _decimal(next((pax[key] for key in _SPARSE_SIZES if key in pax), b"0"))
-        if block[156:157] == _SPARSE:
-            size, numbers = _number(block[483:495]), _gnu_map(source, block)
-        elif pax.get(_MAJOR) == b"1":
-            numbers, used = _leading_map(source)
+        size = _decimal(pax.get(b"GNU.sparse.size") or pax.get(b"GNU.sparse.realsize", b"0"))
+        if is_old:
+            size, numbers = _number(block[483:495]), _gnu_map(read, block)
+        elif is_newest:
+            numbers, used = _leading_map(read)
             left -= used
         else:
             numbers = [_decimal(number) for number in pax[_MAP].split(b",")]
@@ -237,36 +225,36 @@ def _sparse(
     return replace(header, size=size, stored=left, extents=extents)
 
 
-def _gnu_map(source: TarSource, block: bytes) -> list[int]:
+def _gnu_map(read: Read, block: bytes) -> list[int]:
     """Return the numbers of an old GNU sparse header and of the blocks that continue it."""
     data, more = bytearray(block[386:482]), block[482]
     while more:
-        _add_block(source, data)
+        _add_block(read, data)
         more = data[504 - BLOCK]
         del data[504 - BLOCK :]
     fields = (bytes(data[at : at + 12]) for at in range(0, len(data), 12))
     return [_number(number) for number in takewhile(lambda number: number[0], fields)]
 
 
-def _leading_map(source: TarSource) -> tuple[list[int], int]:
+def _leading_map(read: Read) -> tuple[list[int], int]:
     """Return the numbers before the content of a sparse file (1.0), and the bytes that they take."""
     data, lines = bytearray(), 1
     while data.count(b"\n") < lines:
-        _add_block(source, data)
+        _add_block(read, data)
         if b"\n" in data:
             lines = 1 + 2 * _decimal(bytes(data[: data.index(b"\n")]))
     return [_decimal(bytes(line)) for line in data.split(b"\n")[1:lines]], len(data)
 
 
-def _add_block(source: TarSource, data: bytearray) -> None:
-    data += _whole(source, BLOCK)
+def _add_block(read: Read, data: bytearray) -> None:
+    data += _whole(read, BLOCK)
     if len(data) > MAX_EXTENDED:
         raise TarLimit(f"a map of holes with more than {MAX_EXTENDED} bytes")
 
 
 def _name(block: bytes, pax: Mapping[bytes, bytes]) -> bytes:
     """Return the path of a member, as the tar has it."""
-    name = pax.get(_SPARSE_NAME) or pax.get(b"path")
+    name = pax.get(b"GNU.sparse.name") or pax.get(b"path")
     if not name and block[257:263] == b"ustar\0" and block[345]:
         return _field(block[345:500]) + b"/" + _field(block[:100])
     return name or _field(block[:100])
@@ -279,11 +267,6 @@ def _flag(flag: bytes, name: bytes, pax: Mapping[bytes, bytes]) -> bytes:
     if flag == _OLD_FILE and name.endswith(b"/"):
         return DIRECTORY
     return FILE if flag in (_OLD_FILE, _CONTIGUOUS_FILE, _SPARSE) else flag
-
-
-def _value(block: bytes, pax: Mapping[bytes, bytes], key: bytes) -> int:
-    """Return an owner or the size. Raises ValueError if the pax header has no number."""
-    return _decimal(pax[key]) if key in pax else _number(block[_PLACES[key]])
 
 
 def _path(value: bytes, member: bytes) -> str:

@@ -81,19 +81,6 @@ def open_docker_archive(reference: str, path: Path, tag: str | None, work: Works
 # the tar file -----------------------------------------------------------------------------------------------
 
 
-class _Stream:
-    """A tar that is read from the start. It may be compressed."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file = file
-
-    def read_exactly(self, size: int) -> bytes:
-        return self.file.read(size)
-
-    def skip(self, size: int) -> None:
-        self.file.seek(size, 1)
-
-
 @dataclass(frozen=True, slots=True)
 class _RegistryArchive:
     """A tar file that holds an image."""
@@ -167,7 +154,7 @@ def _uncompressed(path: Path) -> IO[bytes]:
 
 def _members(path: Path, file: IO[bytes]) -> dict[str, tuple[TarHeader, int]]:
     members: dict[str, tuple[TarHeader, int]] = {}
-    for header in read_headers(_Stream(file)):
+    for header in read_headers(file.read):
         offset = file.tell()
         members[posixpath.normpath(header.path)] = header, offset
         if len(members) > MAX_MEMBERS:

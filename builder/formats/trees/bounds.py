@@ -8,7 +8,7 @@ from __future__ import annotations
 from builder.core.errors import ImageError
 from builder.core.text import human_bytes
 
-from .member import Member
+from .member import DO_NOT_USE, Member
 
 #: Folders in each other. What walks a tree may then recurse; real images have at most 40 levels.
 MAX_FOLDERS = 256
@@ -21,18 +21,17 @@ _PER_MEMBER = 128
 #: In bytes: the content of all files of one tree.
 MAX_CONTENT = 1 << 40
 _SHOWN = 60
-_DO_NOT_USE = "the image is damaged or hostile: do not use it"
 
 
 def check_path(path: str, where: str) -> None:
     """Raise ImageError when a path is too long or too deep."""
     if len(path) > MAX_PATH:
         long = f"a path of {len(path)} characters, at most {MAX_PATH} are allowed"
-        raise ImageError(f"{where}: {long}: {shown_path(path)}", _DO_NOT_USE)
+        raise ImageError(f"{where}: {long}: {shown_path(path)}", DO_NOT_USE)
     folders = path.count("/")
     if folders > MAX_FOLDERS:
         deep = f"{folders} folders deep, at most {MAX_FOLDERS} are allowed"
-        raise ImageError(f"{where}: {shown_path(path)} is {deep}", _DO_NOT_USE)
+        raise ImageError(f"{where}: {shown_path(path)} is {deep}", DO_NOT_USE)
 
 
 class Tally:
@@ -62,14 +61,14 @@ class Tally:
         self._names += len(path) + _PER_MEMBER
         if self._names > MAX_NAMES:
             large = f"the names of its files need more than {human_bytes(MAX_NAMES)}"
-            raise ImageError(f"{self._name}: {large}", _DO_NOT_USE)
+            raise ImageError(f"{self._name}: {large}", DO_NOT_USE)
 
     def add_content(self, size: int) -> None:
         """Count the content of a file. Raises as :meth:`add` does."""
         self._content += size
         if self._content > MAX_CONTENT:
             large = f"its files have more than {human_bytes(MAX_CONTENT)}"
-            raise ImageError(f"{self._name}: {large}", _DO_NOT_USE)
+            raise ImageError(f"{self._name}: {large}", DO_NOT_USE)
 
 
 def shown_path(text: str) -> str:

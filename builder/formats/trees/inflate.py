@@ -47,7 +47,8 @@ def inflate(path: Path, hashed: hashlib._Hash | None = None) -> Iterator[bytes]:
         with path.open("rb") as blob:
             magic = blob.read(4)
             blob.seek(0)
-            f: Any = _Blob(blob, hashed, _END_FRAME if magic == ZSTD_MAGIC else b"")
+            end = _END_FRAME if magic == ZSTD_MAGIC else b""
+            f: Any = _Blob(blob, hashed, end) if end or hashed is not None else blob
             if magic.startswith(GZIP_MAGIC):
                 with igzip.GzipFile(fileobj=f) as gz:  # type: ignore[no-untyped-call]
                     while data := gz.read(CHUNK):
@@ -70,12 +71,14 @@ def _zstd_content(file: Any) -> Iterator[bytes]:
     held = b""
     with decompressor.stream_reader(file, read_across_frames=True) as stream:
         while data := stream.read(CHUNK):
-            whole = held + data
-            held = whole[-len(_END) :]
-            if len(whole) > len(_END):
-                yield whole[: -len(_END)]
-    if held != _END:
+            if held and len(data) >= len(_END):
+                yield held
+                held = b""
+            held += data
+    if not held.endswith(_END):
         raise EOFError("it ends too early")
+    if len(held) > len(_END):
+        yield held[: -len(_END)]
 
 
 class _Blob(io.RawIOBase):

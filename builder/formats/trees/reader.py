@@ -49,7 +49,7 @@ class TarReader:
             TarError: the tar is damaged or ends too early, or a header is not supported or too
                 large.
         """
-        for header in read_headers(self):
+        for header in read_headers(self.read_exactly):
             if header.extents is not None and not sparse:
                 raise TarError(f"{header.path!r} is a sparse file, which is not supported")
             end = self.position + header.stored

@@ -154,7 +154,7 @@ def test_sparse_file_counts_in_full(store: Store, tmp_path: Path) -> None:
         (member("a", kind=b"Z"), NOT_UNPACKED),
         (member("../a", b""), NOT_UNPACKED),
         (member("a" * 5000, b""), DO_NOT_USE),
-        (member("d/" * 300 + "a", b""), "the image is damaged or hostile: do not use it"),
+        (member("d/" * 300 + "a", b""), DO_NOT_USE),
     ],
 )
 def test_hints(store: Store, tmp_path: Path, one: tuple[tarfile.TarInfo, bytes], hint: str) -> None:
