@@ -11,7 +11,7 @@ from typing import Any
 from builder.build.bases.image import BaseImage
 from builder.build.bases.pack import pack_tar
 from builder.build.image.config import make_image
-from builder.core.model import Image, Layer, Lock
+from builder.core.model import OCI_LAYER, Descriptor, Image, Layer, Lock
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.lock.config.recipe import Recipe
@@ -52,6 +52,12 @@ def tar_bytes(members: Iterable[tuple[tarfile.TarInfo, bytes]], format: int = ta
 def layer(store: Store, *members: tuple[tarfile.TarInfo, bytes], title: str = "test") -> Layer:
     """A gzip layer in the store."""
     return pack_tar([tar_bytes(members)], store, 2, title)
+
+
+def plain_layer(store: Store, tar: bytes) -> Layer:
+    """A layer in the store that is a tar without compression."""
+    digest = store.add(tar)
+    return Layer(Descriptor(OCI_LAYER, digest, len(tar)), digest, store.path(digest))
 
 
 def base(

@@ -26,6 +26,14 @@ def rewritten(*members: tuple[tarfile.TarInfo, bytes]) -> dict[str, tuple[tarfil
 FIXED = {"etc/hostname", "etc/hosts", "etc/machine-id", "etc/resolv.conf"}
 
 
+def test_sparse_file() -> None:
+    """A sparse file of GNU tar becomes an ordinary one with all its bytes."""
+    info, data = member("./var/lib/a", b"abc")
+    info.pax_headers = {"GNU.sparse.map": "2,3", "GNU.sparse.size": "1000"}
+    found, content = rewritten((info, data))["var/lib/a"]
+    assert content == b"\0\0abc" + bytes(995) and not found.pax_headers
+
+
 def test_varying_files_are_dropped() -> None:
     """Devices, logs, caches, locks and documentation are left out; copyright files and log folders
     stay.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from builder.core.errors import ImageError
-from builder.core.model import OCI_LAYER, Descriptor, Layer
+from builder.core.model import Layer
 from builder.core.store.blobs import Store
 from builder.formats.trees import bounds
 from builder.formats.trees.member import DO_NOT_USE, NOT_UNPACKED
@@ -18,17 +18,11 @@ from builder.formats.trees.rootfs import write_tree
 from builder.formats.trees.sources import layer_source, squashfs_source
 from builder.formats.trees.squashfs.writer import SquashfsWriter
 from tests.support.compare import read_tree
-from tests.support.image_kit import EPOCH, layer, member, tar_bytes
+from tests.support.image_kit import EPOCH, layer, member, plain_layer, tar_bytes
 from tests.support.images import make_test_image, unpack
 
 LINK = tarfile.LNKTYPE
 A, B = ("file", b"A"), ("file", b"B")
-
-
-def plain(store: Store, tar: bytes) -> Layer:
-    """A layer that is a tar without compression."""
-    digest = store.add(tar)
-    return Layer(Descriptor(OCI_LAYER, digest, len(tar)), digest, store.path(digest))
 
 
 def squashed(layers: list[Layer], file: Path, store: Store) -> Path:
@@ -131,7 +125,7 @@ def test_content_of_a_repeated_file(store: Store) -> None:
 def test_no_end_blocks(store: Store, tmp_path: Path, cut: int) -> None:
     """A layer may end after its last member, and one of 0 bytes has none."""
     tar = tar_bytes([member("a", b"A")])[: 1024 + 1024]
-    layers = [plain(store, tar[: len(tar) - cut]), plain(store, b"")]
+    layers = [plain_layer(store, tar[: len(tar) - cut]), plain_layer(store, b"")]
     unpack(make_test_image(layers), tmp_path / "root", store)
     assert found(tmp_path / "root") == {"a": A}
 
