@@ -145,8 +145,8 @@ def parse_whiteout(path: str) -> tuple[Kind, str] | None:
 
     Returns:
         ``WHITEOUT`` and the path that it hides, or ``OPAQUE`` and the directory that it empties.
-        None for the internal files of aufs (a file system that old Docker versions used) and for
-        ``.wh.``, which have no meaning in an image.
+        None for the internal files of aufs (a file system that old Docker versions used), which
+        have no meaning in an image.
 
     Raises:
         ImageError: it names no path to hide.
@@ -154,10 +154,10 @@ def parse_whiteout(path: str) -> tuple[Kind, str] | None:
     folder, _, name = path.rpartition("/")
     if name == _OPAQUE_WHITEOUT:
         return Kind.OPAQUE, folder
-    if name.startswith(_AUFS_PREFIX) or name == _WHITEOUT_PREFIX:
+    if name.startswith(_AUFS_PREFIX):
         return None
     hidden = name.removeprefix(_WHITEOUT_PREFIX)
-    if hidden in (".", ".."):
+    if hidden in ("", ".", ".."):
         raise ImageError(f"unsafe whiteout {path!r}", NOT_UNPACKED)
     return Kind.WHITEOUT, f"{folder}/{hidden}" if folder else hidden
 

@@ -83,6 +83,7 @@ def test_rootless_modes(store: Store, tmp_path: Path) -> None:
         [member("a/../../evil", b"x")],
         [member("a/.wh..")],
         [member(".wh...")],
+        [member(".wh.")],
         [member("x", kind=tarfile.LNKTYPE, target="../outside")],
         [member("x", kind=tarfile.LNKTYPE, target="/../outside")],
         [member("x", kind=tarfile.LNKTYPE, target="nowhere")],
