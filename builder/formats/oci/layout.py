@@ -228,13 +228,11 @@ def _used_blobs(folder: Path) -> set[str]:
         data = read_blob(folder, descriptor)
         if descriptor.media_type in INDEXES:
             document = parse_index(data, f"{descriptor.digest} in {folder}", descriptor.media_type)
-            children = list(document["manifests"])
         else:
             document = parse_manifest(data, descriptor, str(folder))
-            children = [document["config"], *document["layers"]]
-        if document.get("subject"):
-            children.append(document["subject"])
-        found = [Descriptor.from_json(child) for child in children]
+        children = [*document.get("manifests", ()), *document.get("layers", ())]
+        children += [document.get("config"), document.get("subject")]
+        found = [Descriptor.from_json(child) for child in children if child]
         pending += [child for child in found if _has_blob(folder, child)]
     return used
 

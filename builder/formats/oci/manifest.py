@@ -284,33 +284,10 @@ def parse_config(data: bytes, where: str) -> dict[str, Any]:
     return checked
 
 
-def image_layers(manifest: _Object, config: _Object, where: str) -> tuple[Layer, ...]:
-    """Return the layers of a manifest, without paths; titles come from the config's history.
-
-    Args:
-        manifest, config: of the image, parsed.
-        where: the image's name, for messages.
-
-    Raises:
-        ImageError: manifest and config do not match.
-    """
-    diff_ids = config["rootfs"]["diff_ids"]
-    descriptors = [Descriptor.from_json(d) for d in manifest["layers"]]
-    if len(diff_ids) != len(descriptors):
-        counts = f"{len(descriptors)} layers but {len(diff_ids)} diff_ids"
-        raise ImageError(f"{where}: {counts}", _DAMAGED)
-    history = config.get("history") or []
-    titles = [h.get("created_by") or "" for h in history if not h.get("empty_layer")]
-    if len(titles) != len(descriptors):
-        titles = [""] * len(descriptors)
-    rows = zip(descriptors, diff_ids, titles, strict=True)
-    return tuple(Layer(descriptor, diff_id, title=title) for descriptor, diff_id, title in rows)
-
-
 def read_image(
     manifest: bytes, descriptor: Descriptor, read: Callable[[Descriptor], bytes], where: str
 ) -> Image:
-    """Return the image of a manifest, whose layers have no paths.
+    """Return the image of a manifest; its layers have titles from the config's history, and no paths.
 
     Args:
         manifest: its bytes, verified.
@@ -319,14 +296,25 @@ def read_image(
         where: the image's name, for messages.
 
     Raises:
-        ImageError: manifest or config is damaged.
+        ImageError: manifest or config is damaged, or they do not match.
     """
     data = parse_manifest(manifest, descriptor, where)
     described = Descriptor.from_json(data["config"])
     check_size(described.size, f"the config of {where}")
-    config = read(described)
-    layers = image_layers(data, parse_config(config, where), where)
-    return Image(layers, config, described, manifest, descriptor)
+    config_data = read(described)
+    config = parse_config(config_data, where)
+    diff_ids = config["rootfs"]["diff_ids"]
+    blobs = [Descriptor.from_json(layer) for layer in data["layers"]]
+    if len(diff_ids) != len(blobs):
+        counts = f"{len(blobs)} layers but {len(diff_ids)} diff_ids"
+        raise ImageError(f"{where}: {counts}", _DAMAGED)
+    history = config.get("history") or ()
+    titles = [h.get("created_by") or "" for h in history if not h.get("empty_layer")]
+    if len(titles) != len(blobs):
+        titles = [""] * len(blobs)
+    rows = zip(blobs, diff_ids, titles, strict=True)
+    layers = tuple(Layer(blob, diff_id, title=title) for blob, diff_id, title in rows)
+    return Image(layers, config_data, described, manifest, descriptor)
 
 
 def require_layers(image: Image, purpose: str) -> None:

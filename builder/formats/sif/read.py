@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 from collections.abc import Sequence
@@ -125,13 +126,11 @@ class Sif:
 
     def _labels(self, text: str) -> dict[str, str]:
         """Return the labels of ``labels.json``; none when it holds something else."""
-        try:
+        labels: object = {}
+        with contextlib.suppress(ImageError):
             labels = load_json(text.encode(), f"{self.path}: labels.json")
-        except ImageError:
-            return {}
-        if not isinstance(labels, dict):
-            return {}
-        return {name: str(value) for name, value in labels.items()}
+        found = labels if isinstance(labels, dict) else {}
+        return {name: str(value) for name, value in found.items()}
 
 
 def open_sif(path: Path, store: Store, architecture: str | None = None) -> SifImage:
