@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import posixpath
 import zlib
 from collections.abc import Iterator, Mapping
@@ -32,7 +31,7 @@ from builder.formats.oci.image import manifest_of
 from builder.formats.oci.manifest import parse_config, parse_docker_listing
 from builder.formats.oci.reference import Reference
 from builder.formats.trees.bounds import MAX_CONTENT
-from builder.formats.trees.inflate import GZIP_MAGIC, ZSTD_MAGIC, inflate
+from builder.formats.trees.inflate import GZIP_MAGIC, ZSTD_MAGIC, tar_digest
 from builder.formats.trees.member import DO_NOT_USE
 from builder.formats.trees.reader import TarReader
 
@@ -227,8 +226,5 @@ def _store_compressed(chunks: Iterator[bytes], media_type: str, store: Store) ->
         for data in chunks:
             out.write(data)
         digest, size = out.commit()
-    tar = hashlib.sha256()
-    for data in inflate(store.path(digest)):
-        tar.update(data)
-    blob, diff_id = Descriptor(media_type, digest, size), f"sha256:{tar.hexdigest()}"
-    return Layer(blob, diff_id, store.path(digest))
+    path = store.path(digest)
+    return Layer(Descriptor(media_type, digest, size), tar_digest(path), path)

@@ -23,10 +23,6 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 #: Bytes of a zstd frame's window, which is held in memory: that of ``zstd --ultra -22``, and zstd's default.
 MAX_ZSTD_WINDOW = 128 << 20
 _CHUNKS_AHEAD = 16
-#: A zstd frame that follows a blob. Where its content does not come last, the blob was cut, which the
-#: library (0.25) takes for its end.
-_END = b"the end of a blob"
-_END_FRAME = zstandard.ZstdCompressor(write_checksum=True).compress(_END)
 _DAMAGE: Any = (EOFError, isal_zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 
 
@@ -47,14 +43,16 @@ def inflate(path: Path, hashed: hashlib._Hash | None = None) -> Iterator[bytes]:
         with path.open("rb") as blob:
             magic = blob.read(4)
             blob.seek(0)
-            end = _END_FRAME if magic == ZSTD_MAGIC else b""
-            f: Any = _Blob(blob, hashed, end) if end or hashed is not None else blob
+            f: Any = blob if hashed is None else _HashedFile(blob, hashed)
             if magic.startswith(GZIP_MAGIC):
                 with igzip.GzipFile(fileobj=f) as gz:  # type: ignore[no-untyped-call]
                     while data := gz.read(CHUNK):
                         yield data
             elif magic == ZSTD_MAGIC:
-                yield from _zstd_content(f)
+                decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
+                with decompressor.stream_reader(f, read_across_frames=True) as zst:
+                    while data := zst.read(CHUNK):
+                        yield data
             else:
                 while data := f.read(CHUNK):
                     yield data
@@ -65,27 +63,20 @@ def inflate(path: Path, hashed: hashlib._Hash | None = None) -> Iterator[bytes]:
         raise ImageError(f"{path} is damaged: {e}", hint) from None
 
 
-def _zstd_content(file: Any) -> Iterator[bytes]:
-    """Yield the content of zstd frames. Raises EOFError if they were cut."""
-    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
-    held = b""
-    with decompressor.stream_reader(file, read_across_frames=True) as stream:
-        while data := stream.read(CHUNK):
-            if held and len(data) >= len(_END):
-                yield held
-                held = b""
-            held += data
-    if not held.endswith(_END):
-        raise EOFError("it ends too early")
-    if len(held) > len(_END):
-        yield held[: -len(_END)]
+def tar_digest(path: Path) -> str:
+    """Return the digest of the tar of a layer blob. Raises as :func:`inflate` does."""
+    tar = hashlib.sha256()
+    for data in inflate(path):
+        tar.update(data)
+    return f"sha256:{tar.hexdigest()}"
 
 
-class _Blob(io.RawIOBase):
-    """A file whose bytes go into a hash as they are read. What ``end`` holds follows them."""
+class _HashedFile(io.RawIOBase):
+    """A file whose bytes go into a hash as they are read."""
 
-    def __init__(self, file: BinaryIO, hashed: hashlib._Hash | None, end: bytes) -> None:
-        self._file, self._hashed, self._end = file, hashed, end
+    def __init__(self, file: BinaryIO, hashed: hashlib._Hash) -> None:
+        self._file = file
+        self._hashed = hashed
 
     def readable(self) -> bool:
         return True
@@ -94,11 +85,7 @@ class _Blob(io.RawIOBase):
         """Read as many bytes as the buffer has, or fewer at the end, and return their number."""
         view = memoryview(buffer).cast("B")
         size: int = self._file.readinto(view)  # type: ignore[attr-defined]
-        if self._hashed is not None:
-            self._hashed.update(view[:size])
-        if not size:
-            size = len(self._end)
-            view[:size], self._end = self._end, b""
+        self._hashed.update(view[:size])
         return size
 
 

@@ -13,7 +13,7 @@ from builder.core.store.blobs import Store
 from builder.core.tarheaders import TarError, TarHeader, TarLimit
 
 from .bounds import MAX_CONTENT
-from .inflate import InflatingStream
+from .inflate import InflatingStream, tar_digest
 from .member import (
     DEVICES,
     DO_NOT_USE,
@@ -90,9 +90,9 @@ def layer_source(layer: Layer, store: Store, *, rehash: bool = False) -> Source:
         path, digest = layer.path, layer.descriptor.digest
         assert path is not None
         if rehash and not store.was_hashed(path, digest):
-            members = _read_hashed(path, digest, store)
+            members = _read_hashed(layer, path, store)
         elif store.verify(path, digest):
-            members = _read(path)
+            members = _read(layer, path)
         else:
             hint = "the file was changed or is damaged: build again"
             raise ImageError(f"{path} does not match the digest of its layer, {digest}", hint)
@@ -102,11 +102,11 @@ def layer_source(layer: Layer, store: Store, *, rehash: bool = False) -> Source:
     return stream
 
 
-def _read_hashed(path: Path, digest: str, store: Store) -> _Members:
+def _read_hashed(layer: Layer, path: Path, store: Store) -> _Members:
     """Yield the members of a layer and hash it; if it is corrupt, raise ImageError at the end."""
-    hashed = hashlib.sha256()
+    hashed, digest = hashlib.sha256(), layer.descriptor.digest
     try:
-        yield from _read(path, hashed)
+        yield from _read(layer, path, hashed)
     except ImageError:
         if not store.rehash(path, digest):  # a flipped bit can look like any other damage
             store.refuse(path, digest)
@@ -116,7 +116,7 @@ def _read_hashed(path: Path, digest: str, store: Store) -> _Members:
     store.remember(path, digest)
 
 
-def _read(path: Path, hashed: hashlib._Hash | None = None) -> _Members:
+def _read(layer: Layer, path: Path, hashed: hashlib._Hash | None = None) -> _Members:
     with closing(InflatingStream(path, hashed)) as stream:
         reader = TarReader(stream, MAX_CONTENT)
         links: dict[str, str] = {}
@@ -125,6 +125,9 @@ def _read(path: Path, hashed: hashlib._Hash | None = None) -> _Members:
                 member = _member(header, links)
                 if member is not None:
                     yield member, _content(reader, header, path)
+            # a tar without an end, or a zstd frame that was cut: the library takes that for its end
+            if not reader.read_some(1) and tar_digest(path) != layer.diff_id:
+                raise TarError("it ends too early")
         except TarError as e:
             hint = DO_NOT_USE if isinstance(e, TarLimit) else NOT_UNPACKED
             raise ImageError(f"{path}: {e}", hint) from None
