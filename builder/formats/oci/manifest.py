@@ -73,14 +73,14 @@ def choose_platform(index: _Object, architecture: str | None, where: str) -> Des
     If it has none, the first one that names no platform, as skopeo does.
 
     Args:
-        index: the image index.
+        index: the image index, from :func:`parse_index`.
         architecture: as the OCI names it; None: the index must be for one architecture only.
         where: its name, for messages.
 
     Raises:
-        ImageError: there is no such manifest, or it is not an index.
+        ImageError: there is no such manifest.
     """
-    found = list(_linux_manifests(_checked_index(index, where)))
+    found = list(_linux_manifests(index))
     architectures = sorted({name for name, _, _ in found if name})
     available = some(architectures) if architectures else "none for linux"
     if architecture is None and len(architectures) > 1:
@@ -198,10 +198,6 @@ def parse_index(data: bytes, what: str, media_type: str = "") -> dict[str, Any]:
     """
     value = parse_json(data, what)
     _check_media_type(value, media_type, what)
-    return _checked_index(value, what)
-
-
-def _checked_index(value: _Object, what: str) -> dict[str, Any]:
     checked: dict[str, Any] = _checked("IndexShape", value, what)
     for number, entry in enumerate(checked["manifests"]):
         check_digest(entry["digest"], f"{what}: manifests[{number}]")

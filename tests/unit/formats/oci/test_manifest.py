@@ -24,6 +24,7 @@ from builder.formats.oci.manifest import (
     parse_index,
     parse_manifest,
     stated_media_type,
+    through_indexes,
 )
 
 CONFIG = {"mediaType": OCI_CONFIG, "digest": "sha256:" + "c" * 64, "size": 2}
@@ -138,8 +139,10 @@ def test_index_refused(entries: Any) -> None:
     value = {**INDEX, "manifests": entries}
     with pytest.raises(ImageError, match="index of x"):
         parse_index(dump(value), "the index of x")
-    with pytest.raises(ImageError, match="index of x"):
-        choose_platform(value, "amd64", "the index of x")
+    with pytest.raises(ImageError, match="the image index sha256:e+ of x"):
+        through_indexes(
+            Descriptor.from_json(ENTRY | {"mediaType": OCI_INDEX}), lambda _: dump(value), "amd64", "x"
+        )
 
 
 @pytest.mark.parametrize(
