@@ -181,21 +181,23 @@ def _from_below(source: BytecodeRequest) -> Iterator[list[Source]]:
 
 def _files(merge: Merge, wanted: re.Pattern[str]) -> Iterator[Entry]:
     """Yield empty folders, and the files and links of a tree whose paths match; hard links last."""
-    links = []
-    files = set()
     for folder in (*_MOUNT_POINTS, JOB_FOLDER.strip("/")):
         yield Entry(folder, "dir", 0o755)
+    found: dict[str, Entry] = {}  # a layer may have a path again: the last one counts
     for member, content in merge:
-        if not wanted.fullmatch(member.path):
+        path = member.path
+        if not wanted.fullmatch(path):
             continue
         if member.kind is Kind.SYMLINK:
-            yield Entry(member.path, "symlink", 0o777, target=member.target)
+            found[path] = Entry(path, "symlink", 0o777, target=member.target)
         elif member.kind is Kind.HARDLINK:
-            links.append(Entry(member.path, "hardlink", target=member.target))
+            found[path] = Entry(path, "hardlink", target=member.target)
         elif member.kind is Kind.FILE and member.size <= _MAX_SIZE:
             data = b"".join(bytes(part) for part in content)
-            files.add(member.path)
-            yield Entry.of(member.path, data, member.mode & 0o755)
+            found[path] = Entry.of(path, data, member.mode & 0o755)
+    links = [entry for entry in found.values() if entry.kind == "hardlink"]
+    yield from (entry for entry in found.values() if entry.kind != "hardlink")
+    files = {path for path, entry in found.items() if entry.kind == "file"}
     yield from (link for link in links if link.target in files)
 
 
