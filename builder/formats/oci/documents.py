@@ -31,8 +31,8 @@ _SHOWN = 60
 _LISTED = 50
 #: The hints of errors about a document beyond a limit, and about others.
 DAMAGED = "the image is damaged or hostile: download or write it again"
-WRITE_AGAIN = "download or write the image again"
-_WITHOUT_LINKS = f"copy the folder without links: cp -rL; or {WRITE_AGAIN}"
+AGAIN = "download or write the image again"
+_WITHOUT_LINKS = f"copy the folder without links: cp -rL; or {AGAIN}"
 
 
 def load_json(data: bytes, what: str, most: int = MAX_DOCUMENT) -> Any:
@@ -60,7 +60,7 @@ def load_json(data: bytes, what: str, most: int = MAX_DOCUMENT) -> Any:
             # half of a surrogate pair cannot be encoded
             json.dumps(value, ensure_ascii=False).encode()
     except ValueError as e:
-        raise ImageError(f"{what} is not JSON: {e}", WRITE_AGAIN) from None
+        raise ImageError(f"{what} is not JSON: {e}", AGAIN) from None
     except RecursionError:
         raise _too_deep(what) from None
     level = [value]
@@ -126,7 +126,7 @@ _ANY_DIGEST = re.compile(f"{SHA256}|{_SHA512}|{_OTHER}")
 def check_digest(digest: str, what: str) -> None:
     """Raise ImageError unless a text has the form of a digest (image-spec, descriptor.md)."""
     if not _ANY_DIGEST.fullmatch(digest):
-        raise ImageError(f"{what}: {shown(digest)} is not a digest", WRITE_AGAIN)
+        raise ImageError(f"{what}: {shown(digest)} is not a digest", AGAIN)
 
 
 def check_size(size: int, what: str, most: int = MAX_DOCUMENT) -> None:
@@ -151,8 +151,7 @@ def refuse_look_alikes(value: Mapping[str, Any], what: str) -> None:
     """
     for key in value:
         if _KEYS.get(key.casefold(), key) != key:
-            problem = f"{what}: {shown(key)} is spelled {_KEYS[key.casefold()]}"
-            raise ImageError(problem, WRITE_AGAIN)
+            raise ImageError(f"{what}: {shown(key)} is spelled {_KEYS[key.casefold()]}", AGAIN)
 
 
 # files ------------------------------------------------------------------------------------------------------
@@ -177,4 +176,4 @@ def check_ordinary(info: os.stat_result, what: str) -> None:
     if stat.S_ISLNK(info.st_mode):
         raise ImageError(f"{what} is a symbolic link", _WITHOUT_LINKS)
     if not stat.S_ISREG(info.st_mode):
-        raise ImageError(f"{what} is not an ordinary file", WRITE_AGAIN)
+        raise ImageError(f"{what} is not an ordinary file", AGAIN)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from builder.core.errors import ImageError
 
-from .documents import SHA256, WRITE_AGAIN, shown
+from .documents import AGAIN, SHA256, shown
 
 
 def _null_is(empty: object) -> BeforeValidator:
@@ -150,7 +150,7 @@ def check_shape(shape: type[Shape], value: object, what: str) -> Any:
         problem = first["msg"][:1].lower() + first["msg"][1:]
         if first["type"] == "model_type":  # pydantic's message names the class
             problem = "input should be an object"
-        raise ImageError(f"{what}: {key + ': ' if key else ''}{problem}", WRITE_AGAIN) from None
+        raise ImageError(f"{what}: {key + ': ' if key else ''}{problem}", AGAIN) from None
 
 
 def _step(part: int | str) -> str:

@@ -146,9 +146,7 @@ class _Writer:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        #: Paths of directories: nothing else has a member below it.
-        self._folders = {""}
-        #: The members with their modes and times, which are set at the end.
+        #: The directories, with their modes and times, which are set at the end.
         self._attributes = {"": Member("", Kind.DIRECTORY, 0o755)}
         #: Paths of everything else. Hard links lead to these alone; those that came first wait.
         self._files: set[str] = set()
@@ -206,10 +204,9 @@ class _Writer:
         real = f"{self._root}/{path}"
         if path in self._files:
             os.unlink(real)
-        elif path in self._folders:
+        elif path in self._attributes:
             for gone in (path, *(str(p)[len(self._root) + 1 :] for p in Path(real).rglob("*"))):
                 self._files.discard(gone)
-                self._folders.discard(gone)
                 self._attributes.pop(gone, None)
             remove_tree(Path(real))
         self._files.add(path)
@@ -217,15 +214,10 @@ class _Writer:
 
     def _make_folder(self, path: str) -> None:
         """Make a directory and those above it. The members that list them set their modes."""
-        if path in self._folders:
-            return
-        self._make_folder(path.rpartition("/")[0])
-        if path in self._files:
+        if path not in self._attributes:
+            os.mkdir(self._vacant(path), 0o700)
             self._files.remove(path)
-            os.unlink(f"{self._root}/{path}")
-        os.mkdir(f"{self._root}/{path}", 0o700)
-        self._folders.add(path)
-        self._attributes[path] = Member(path, Kind.DIRECTORY, 0o755)
+            self._attributes[path] = Member(path, Kind.DIRECTORY, 0o755)
 
 
 def _link(source: str, real: str) -> None:
