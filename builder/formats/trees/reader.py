@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -54,14 +55,14 @@ class TarReader:
                 raise TarError(f"{header.path!r} is a sparse file, which is not supported")
             end = self.position + header.stored
             yield header
-            self.skip(end - self.position)
+            deque(self._next(end - self.position), 0)
             self.read_exactly(-header.stored % BLOCK)  # the last member's may be missing
 
     def content(self, header: TarHeader) -> Iterator[bytes | memoryview]:
         """Yield the content of the current member; the holes of a sparse file are zeros.
 
         Raises:
-            TarError: the tar ends in the middle of it.
+            TarError: the tar ends too early.
         """
         at = 0
         pieces = ((0, header.size),) if header.extents is None else header.extents
@@ -69,12 +70,7 @@ class TarReader:
             for start in range(at, offset, CHUNK):
                 yield bytes(min(CHUNK, offset - start))
             at = offset + length
-            while length:
-                data = self.read_some(length)
-                if not data:
-                    raise TarError(f"it ends in the middle of {header.path!r}")
-                length -= len(data)
-                yield data
+            yield from self._next(length)
 
     def read_some(self, limit: int) -> memoryview:
         """Return between 1 and ``limit`` bytes; none at the end."""
@@ -93,17 +89,14 @@ class TarReader:
 
     read = read_exactly
 
-    def skip(self, size: int) -> None:
-        """Skip ``size`` bytes.
-
-        Raises:
-            TarError: there are fewer.
-        """
+    def _next(self, size: int) -> Iterator[memoryview]:
+        """Yield ``size`` bytes. Raises TarError if there are fewer."""
         while size:
             part = self.read_some(size)
             if not part:
                 raise TarError("it ends too early")
             size -= len(part)
+            yield part
 
     def finish(self) -> None:
         """Read the rest, so that the checksums of the archive are checked. It is not copied."""

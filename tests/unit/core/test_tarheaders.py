@@ -23,12 +23,7 @@ def info(name: str, **values: Any) -> tarfile.TarInfo:
 
 
 def read(data: bytes) -> list[TarHeader]:
-    reader = TarReader(io.BytesIO(data), 1 << 30)
-    found = []
-    for header in read_headers(reader.read_exactly):
-        found.append(header)
-        reader.skip(header.stored + -header.stored % BLOCK)
-    return found
+    return list(TarReader(io.BytesIO(data), 1 << 30).members())
 
 
 @pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
