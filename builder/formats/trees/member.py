@@ -12,7 +12,7 @@ from builder.core.errors import ImageError
 #: The hint of errors about a layer beyond a limit.
 DO_NOT_USE = "the layer is damaged or hostile; do not use this image"
 #: The hint of errors about a layer that cannot be unpacked.
-NOT_UNPACKED = "container engines do not unpack it either; do not use this image"
+NOT_UNPACKED = "Docker does not unpack it either; do not use this image"
 #: As many symlinks as the Linux kernel follows.
 _MAX_LINKS = 40
 _OPAQUE_WHITEOUT = ".wh..wh..opq"
