@@ -260,10 +260,8 @@ def _name(block: bytes, pax: Mapping[bytes, bytes]) -> bytes:
     return name or _field(block[:100])
 
 
-def _flag(flag: bytes, name: bytes, pax: Mapping[bytes, bytes]) -> bytes:
-    """Return the type flag of today for that of an older tar, and that of GNU for a sparse file."""
-    if any(key.startswith(_SPARSE_KEY) for key in pax):
-        return _SPARSE
+def _flag(flag: bytes, name: bytes) -> bytes:
+    """Return the type flag of today for that of an older tar."""
     if flag == _OLD_FILE and name.endswith(b"/"):
         return DIRECTORY
     return FILE if flag in (_OLD_FILE, _CONTIGUOUS_FILE, _SPARSE) else flag
