@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 
 #: Returns as many bytes of an uncompressed tar, or fewer at its end.
 Read = Callable[[int], bytes]
@@ -103,7 +102,7 @@ def read_headers(read: Read) -> Iterator[TarHeader]:
             raise TarError("not a tar: wrong checksum of a header")
         flag = block[156:157]
         if flag not in _EXTENDED:
-            yield _sparse(read, block, pax, _header(block, pax))
+            yield _sparse(read, pax, _header(block, pax))
             pax, left = {}, MAX_EXTENDED
             continue
         size = _number(block[124:136])
@@ -174,6 +173,8 @@ def _header(block: bytes, pax: Mapping[bytes, bytes]) -> TarHeader:
     name = _name(block, pax)
     path = _path(name, name)
     flag = _flag(block[156:157], name)
+    if flag == _SPARSE:
+        raise TarError(f"{path!r} is a sparse file of tar's GNU format, which no engine unpacks")
     try:
         uid, gid, size = (
             _decimal(pax[key]) if key in pax else _number(block[place])
@@ -196,21 +197,18 @@ def _header(block: bytes, pax: Mapping[bytes, bytes]) -> TarHeader:
     return TarHeader(path, flag, mode, uid, gid, size, size, mtime, target, xattrs)
 
 
-def _sparse(read: Read, block: bytes, pax: Mapping[bytes, bytes], header: TarHeader) -> TarHeader:
-    """Return the header; of a sparse file, in any of GNU tar's four formats, with its size and map.
+def _sparse(read: Read, pax: Mapping[bytes, bytes], header: TarHeader) -> TarHeader:
+    """Return the header; of a sparse file, in a pax format of GNU tar, with its size and map.
 
-    The map is in the header and blocks behind it (old GNU), in a pax record (0.0 and 0.1), or
-    before the content (1.0).
+    The map is in a pax record (0.0 and 0.1), or before the content (1.0).
     """
-    is_old, is_newest = block[156:157] == _SPARSE, pax.get(b"GNU.sparse.major") == b"1"
-    if header.flag != FILE or not (is_old or is_newest or _MAP in pax):
+    is_newest = pax.get(b"GNU.sparse.major") == b"1"
+    if header.flag != FILE or not (is_newest or _MAP in pax):
         return header
     left = header.size
     try:
         size = _decimal(pax.get(b"GNU.sparse.size") or pax.get(b"GNU.sparse.realsize", b"0"))
-        if is_old:
-            size, numbers = _number(block[483:495]), _gnu_map(read, block)
-        elif is_newest:
+        if is_newest:
             numbers, used = _leading_map(read)
             left -= used
         else:
@@ -225,31 +223,17 @@ def _sparse(read: Read, block: bytes, pax: Mapping[bytes, bytes], header: TarHea
     return replace(header, size=size, stored=left, extents=extents)
 
 
-def _gnu_map(read: Read, block: bytes) -> list[int]:
-    """Return the numbers of an old GNU sparse header and of the blocks that continue it."""
-    data, more = bytearray(block[386:482]), block[482]
-    while more:
-        _add_block(read, data)
-        more = data[504 - BLOCK]
-        del data[504 - BLOCK :]
-    fields = (bytes(data[at : at + 12]) for at in range(0, len(data), 12))
-    return [_number(number) for number in takewhile(lambda number: number[0], fields)]
-
-
 def _leading_map(read: Read) -> tuple[list[int], int]:
     """Return the numbers before the content of a sparse file (1.0), and the bytes that they take."""
-    data, lines = bytearray(), 1
-    while data.count(b"\n") < lines:
-        _add_block(read, data)
-        if b"\n" in data:
+    data, lines, found = bytearray(), 1, 0
+    while found < lines:
+        data += _whole(read, BLOCK)
+        if len(data) > MAX_EXTENDED:
+            raise TarLimit(f"a map of holes with more than {MAX_EXTENDED} bytes")
+        found += data.count(b"\n", len(data) - BLOCK)
+        if lines == 1 and found:
             lines = 1 + 2 * _decimal(bytes(data[: data.index(b"\n")]))
     return [_decimal(bytes(line)) for line in data.split(b"\n")[1:lines]], len(data)
-
-
-def _add_block(read: Read, data: bytearray) -> None:
-    data += _whole(read, BLOCK)
-    if len(data) > MAX_EXTENDED:
-        raise TarLimit(f"a map of holes with more than {MAX_EXTENDED} bytes")
 
 
 def _name(block: bytes, pax: Mapping[bytes, bytes]) -> bytes:
@@ -264,7 +248,7 @@ def _flag(flag: bytes, name: bytes) -> bytes:
     """Return the type flag of today for that of an older tar."""
     if flag == _OLD_FILE and name.endswith(b"/"):
         return DIRECTORY
-    return FILE if flag in (_OLD_FILE, _CONTIGUOUS_FILE, _SPARSE) else flag
+    return FILE if flag in (_OLD_FILE, _CONTIGUOUS_FILE) else flag
 
 
 def _path(value: bytes, member: bytes) -> str:
