@@ -6,7 +6,6 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,7 +20,7 @@ from builder.core.parallel import in_parallel
 from builder.core.settings import Settings
 from builder.core.text import human_bytes
 from builder.core.version import __version__
-from builder.formats.registry.credentials import auth_files
+from builder.formats.registry.credentials import auth_files, auth_places
 
 #: Bytes that a CUDA image needs in the cache while it is built.
 _ENOUGH = 10e9
@@ -117,9 +116,14 @@ def _gpus() -> Finding:
 
 
 def _credentials() -> Finding:
+    """List the places of credentials that exist, with the names of their hosts, never a value."""
+    what = "push: credentials"
     found = ["REGISTRY_USER and REGISTRY_PASSWORD"] if os.environ.get("REGISTRY_USER") else []
-    with suppress(RegistryError):  # REGISTRY_AUTH_FILE names no file
-        found += map(str, auth_files())
+    try:
+        places = ", ".join(map(str, auth_places()))
+        found += [f"{file.path}: {', '.join(file.hosts()) or 'no host'}" for file in auth_files()]
+    except RegistryError as e:
+        return Finding(what, "broken", e.message, e.hint)
     if found:
-        return Finding("push: credentials", "ok", ", ".join(found))
-    return Finding("push: credentials", "missing", "none", _LOGIN_HINT)
+        return Finding(what, "ok", "; ".join(found))
+    return Finding(what, "missing", f"none in {places}", _LOGIN_HINT)

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -38,7 +39,8 @@ class Reply:
     """What a fault answers instead of the registry; ``drain`` reads the request's body before."""
 
     status: int
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, Any] = field(default_factory=dict)
+    """A list as a value: several headers."""
     body: bytes = b""
     drain: bool = True
 
@@ -51,6 +53,8 @@ class Cut:
 
 
 Fault = Callable[[Request], Reply | Cut | None]
+#: Sees the status and the headers that the registry would answer; changes headers, and returns the status.
+Oddity = Callable[[Request, int, dict[str, Any]], int]
 
 
 def sha256(data: bytes) -> str:
@@ -68,6 +72,7 @@ class FakeRegistry:
         self.tokens: list[Request] = []
         self.valid: dict[str, set[str]] = {}
         self.fault: Fault = lambda request: None
+        self.oddity: Oddity = lambda request, status, headers: status
         self.token_user, self.identity_token = token_user, identity_token
         self.auth = token_user is not None or bool(identity_token)
         self.redirect_blobs_to = ""
@@ -126,6 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # headers and body are two writes: no 40 ms between them
     protocol_version = "HTTP/1.1"
     fake: FakeRegistry
+    request_read: Request
 
     def log_message(self, *args: object) -> None: ...
 
@@ -138,6 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
             {k.lower(): v for k, v in self.headers.items()},
         )
         fake = self.fake
+        self.request_read = request
         if url.path == "/token":
             self.token(request)
             return
@@ -336,14 +343,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     # answers
 
-    def error(self, status: int, code: str, message: str, headers: dict[str, str] | None = None) -> None:
+    def error(self, status: int, code: str, message: str, headers: dict[str, Any] | None = None) -> None:
         self.reply(status, json.dumps({"errors": [{"code": code, "message": message}]}).encode(), headers)
 
-    def reply(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for item in (headers or {}).items():
-            self.send_header(*item)
-        self.send_header("Content-Length", str(len(body)))
+    def reply(self, status: int, body: bytes, headers: dict[str, Any] | None = None) -> None:
+        headers = {**(headers or {}), "Content-Length": str(len(body))}
+        self.send_response(self.fake.oddity(self.request_read, status, headers))
+        for name, value in headers.items():
+            for one in value if isinstance(value, list) else [value]:
+                self.send_header(name, one)
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()

@@ -290,8 +290,9 @@ def builder(team: Team, *args: str | Path) -> int:
 def forget_settings(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     """Removes the credentials and folders of whoever runs the tests, and pauses between requests."""
     names = ("REGISTRY_USER", "REGISTRY_PASSWORD", "REGISTRY_HOST", "REGISTRY_AUTH_FILE", "DOCKER_CONFIG")
-    folders = ("XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "BUILDER_CACHE")
+    folders = ("XDG_CONFIG_HOME", "BUILDER_CACHE")
     for name in (*names, *folders, "BUILDER_SIGN_KEY", "BUILDER_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(home / "run"))  # without it root's /run/containers is read
     monkeypatch.setattr(Transport, "pause", lambda *_: None)

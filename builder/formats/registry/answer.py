@@ -46,6 +46,9 @@ class Request:
     """A function is called each time that the request is sent."""
     most: int = MAX_ANSWER
     """In bytes: a larger response is refused."""
+    authorization: str | None = None
+    """The header of a token request, for the host of ``url`` alone; None: a request to the registry,
+    with what it asks for."""
 
 
 @dataclass(frozen=True, slots=True)

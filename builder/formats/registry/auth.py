@@ -14,23 +14,26 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from urllib.parse import urlencode
 
 import httpx2
 
 from builder.core.errors import RegistryError
 from builder.formats.net.proxies import host_name, is_loopback
 
-from .answer import Answer, Scopes, load_json, parse_url
+from .answer import Answer, Request, Scopes, load_json, number, parse_url
 from .credentials import ANONYMOUS, Credentials
 from .errors import credentials_hint
 
 log = logging.getLogger(__name__)
 
-#: Seconds that a token is valid when the token server does not state it (Docker's token
-#: authentication).
+#: Seconds that a token is valid at least, whatever the token server states (Docker's token
+#: authentication); skopeo has the same limit. A registry that refuses it earlier gets a new one.
 DEFAULT_LIFETIME_S = 60.0
+#: In bytes: a token with all its claims has some kilobytes.
+MAX_ANSWER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class Challenge:
 
     scheme: str
     """In lower case."""
-    params: Mapping[str, str]
+    params: dict[str, str]
 
 
 #: ``key="quoted"``, ``key=plain``, or the name of a scheme.
@@ -50,16 +53,16 @@ _TOKEN = re.compile(
 
 def parse_challenges(headers: Iterable[str]) -> list[Challenge]:
     """Return the challenges of a response; one ``WWW-Authenticate`` header may contain several."""
-    found: list[tuple[str, dict[str, str]]] = []
+    found: list[Challenge] = []
     for header in headers:
         for match in _TOKEN.finditer(header):
             key, quoted, plain, scheme = match.groups()
             if scheme:
-                found.append((scheme.lower(), {}))
+                found.append(Challenge(scheme.lower(), {}))
             elif found:
                 value = plain if plain is not None else re.sub(r"\\(.)", r"\1", quoted)
-                found[-1][1][key.lower()] = value
-    return [Challenge(scheme, params) for scheme, params in found]
+                found[-1].params[key.lower()] = value
+    return found
 
 
 @dataclass(repr=False, eq=False)  # repr would show tokens
@@ -68,10 +71,8 @@ class Authenticator:
 
     host: str
     """The registry, for messages."""
-    http: httpx2.Client
-    """Creates token requests."""
-    send: Callable[[httpx2.Request], Answer]
-    """Sends them; repeats them while the server is busy. The response is read within a limit."""
+    send: Callable[[Request], Answer]
+    """Sends token requests; repeats them while the server is busy."""
     find: Callable[[str], Credentials]
     """Returns the credentials for a repository; called at the first challenge, not before."""
     secure: Callable[[], bool]
@@ -113,11 +114,11 @@ class Authenticator:
             repository: of the request.
             sent: the ``Authorization`` header that was refused; None when none was sent.
         """
-        challenges = {c.scheme: c for c in parse_challenges(headers)}
-        challenge = challenges.get("bearer") or challenges.get("basic")
+        found = {c.scheme: c for c in reversed(parse_challenges(headers))}
+        challenge = found.get("bearer")
+        if challenge is None or not challenge.params.get("realm"):
+            challenge = found.get("basic")
         if challenge is None:
-            return False
-        if challenge.scheme == "bearer" and not challenge.params.get("realm"):
             return False
         with self._lock:
             self._challenge = challenge
@@ -143,12 +144,7 @@ class Authenticator:
         permission = " ".join(sorted(scopes))
         log.info("asking %s for %s, credentials: %s", where, permission, credentials.source)
         started = time.monotonic()
-        try:
-            answer = self.send(self._token_request(challenge, url, scopes, credentials))
-        except httpx2.HTTPError as e:
-            message = f"cannot reach {where}: {type(e).__name__}"
-            hint = "check the network and the proxy settings"
-            raise RegistryError(message, hint, host=host) from None
+        answer = self.send(_token_request(challenge, url, scopes, credentials))
         if answer.status != 200:
             message = f"{where} refused: {answer.status} {answer.reason}"
             hint = credentials_hint(host, credentials)
@@ -174,27 +170,29 @@ class Authenticator:
                 f"{credentials.source} are sent to {url.host}"
             )
 
-    def _token_request(
-        self, challenge: Challenge, url: httpx2.URL, scopes: Scopes, credentials: Credentials
-    ) -> httpx2.Request:
-        """Return a POST with the identity token (OAuth2), else a GET with or without a password."""
-        service = challenge.params.get("service", "")
-        scope = challenge.params.get("scope")
-        wanted = sorted(scopes) or ([scope] if scope else [])
-        if credentials.identity_token:
-            form = {
-                "service": service,
-                "client_id": "builder",
-                "grant_type": "refresh_token",
-                "scope": " ".join(wanted),
-                "refresh_token": credentials.identity_token,
-            }
-            return self.http.build_request("POST", url, data=form)
-        headers = {"Authorization": credentials.basic} if credentials else {}
-        query: list[tuple[str, str | int | float | bool | None]] = [("scope", s) for s in wanted]
-        if service:
-            query.insert(0, ("service", service))
-        return self.http.build_request("GET", url.copy_merge_params(query), headers=headers)
+
+def _token_request(
+    challenge: Challenge, url: httpx2.URL, scopes: Scopes, credentials: Credentials
+) -> Request:
+    """Return a POST with the identity token (OAuth2), else a GET with or without a password."""
+    service = challenge.params.get("service", "")
+    scope = challenge.params.get("scope")
+    wanted = sorted(scopes) or ([scope] if scope else [])
+    if credentials.identity_token:
+        form = {
+            "service": service,
+            "client_id": "builder",
+            "grant_type": "refresh_token",
+            "scope": " ".join(wanted),
+            "refresh_token": credentials.identity_token,
+        }
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        body = urlencode(form).encode()
+        return Request("POST", url, headers=headers, body=body, most=MAX_ANSWER, authorization="")
+    query = {"service": [service], "scope": wanted}
+    url = url.copy_merge_params({key: found for key, found in query.items() if any(found)})
+    authorization = credentials.basic if credentials else ""
+    return Request("GET", url, most=MAX_ANSWER, authorization=authorization)
 
 
 def _parse_token(body: bytes) -> tuple[str, float]:
@@ -202,11 +200,11 @@ def _parse_token(body: bytes) -> tuple[str, float]:
     try:
         data = load_json(body)
         token = str(data.get("token") or data.get("access_token") or "")
-        if not re.fullmatch(r"[!-~]*", token):  # it becomes part of a header
-            return "", 0.0
-        return token, float(data.get("expires_in") or DEFAULT_LIFETIME_S)
-    except (ValueError, AttributeError, TypeError, OverflowError):
+    except (ValueError, AttributeError):
         return "", 0.0
+    if not re.fullmatch(r"[!-~]*", token):  # it becomes part of a header
+        return "", 0.0
+    return token, max(number(str(data.get("expires_in"))) or 0, DEFAULT_LIFETIME_S)
 
 
 #: Domains of registries whose token servers are in another one: ``registry.hub.docker.com`` is

@@ -19,10 +19,10 @@ from builder.formats.net.download import HashedBytes, PartialFile, body_from, ra
 from builder.formats.oci.digest import sha256
 from builder.formats.oci.reference import check_repository
 
-from .answer import MAX_SMALL_BLOB, Request, content_length, read_answer
+from .answer import MAX_SMALL_BLOB, content_length, read_answer
 from .meter import Meter, Progress
 from .source import BlobSource, DamagedSource, HashedSource, file_source
-from .transport import TRIES, Transport, push_scopes
+from .transport import TRIES, Transport
 from .upload import UNKNOWN, ChunkSize, Upload
 
 #: In bytes: a response that states why there is no blob.
@@ -40,32 +40,34 @@ class Blobs:
     def stored(self, repository: str, descriptor: Descriptor) -> int | None:
         """Return a blob's size in bytes, or UNKNOWN if not stated; None if it must be uploaded.
 
-        A size that differs from the descriptor's is confirmed by a GET, without its body: some
-        proxies answer every HEAD with ``Content-Length: 0``, and a blob may really be cut off. A
-        lasting error of the server counts as a blob that is not there: distribution 2.8 whose disk
-        was full keeps an empty ``link`` file for the blob, and answers 500 to every HEAD until the
-        blob is uploaded again.
+        HEAD's 404 counts alone, as for skopeo and crane: a blob that is there is sent again. A GET,
+        without its body, decides what else HEAD refuses, and a size that differs from the
+        descriptor's: some proxies answer every HEAD with ``Content-Length: 0``, and a blob may
+        really be cut off. A lasting error of the server counts as a blob that is not there:
+        distribution 2.8 whose disk was full keeps an empty ``link`` file for the blob, and answers
+        500 until the blob is uploaded again.
 
         Raises:
             RegistryError: the registry refuses, or cannot be reached.
         """
         path = f"blobs/{descriptor.digest}"
-        answer = self._transport.ask(self._transport.reading("HEAD", repository, path))
-        if answer.status == 404 or answer.status >= 500:
-            return None
-        if answer.status != 200:
-            action = f"report whether {self._name(repository)} has {descriptor.digest}"
-            raise self._transport.refusal(answer, action)
+        answer = self._transport.ask(self._transport.request("HEAD", repository, path))
         size = content_length(answer.headers)
-        if size is None:
-            return UNKNOWN
-        if size == descriptor.size:
-            return size
-        found = None
-        request = self._transport.reading("GET", repository, path)
+        if answer.status == 404:
+            return None
+        if answer.status == 200 and size in (None, descriptor.size):
+            return UNKNOWN if size is None else size
+        found = UNKNOWN if answer.status == 200 else None
+        request = self._transport.request("GET", repository, path)
         with contextlib.suppress(httpx2.TransportError), self._transport.open(request) as response:
-            found = content_length(response.headers) if response.status_code == 200 else None
-        return UNKNOWN if found is None else found
+            if response.status_code == 404 or response.status_code >= 500:
+                return None
+            if response.status_code != 200:
+                action = f"report whether {self._name(repository)} has {descriptor.digest}"
+                raise self._transport.refusal(read_answer(response, _MAX_REFUSAL), action)
+            size = content_length(response.headers)
+            found = UNKNOWN if size is None else size
+        return found
 
     def has(self, repository: str, descriptor: Descriptor) -> bool:
         """Return whether the repository has a blob of this size, as far as it states sizes.
@@ -90,7 +92,7 @@ class Blobs:
             )
         # what a manifest says of the size may be wrong
         most = max(descriptor.size, _MAX_REFUSAL)
-        request = self._transport.reading("GET", repository, f"blobs/{descriptor.digest}")
+        request = self._transport.request("GET", repository, f"blobs/{descriptor.digest}")
         answer = self._transport.ask(replace(request, most=most))
         if answer.status != 200:
             action = f"return the blob {descriptor.digest} of {self._name(repository)}"
@@ -111,7 +113,7 @@ class Blobs:
             httpx2.TransportError: the connection broke.
         """
         headers = range_header(offset)
-        request = self._transport.reading("GET", repository, f"blobs/{digest}", headers)
+        request = self._transport.request("GET", repository, f"blobs/{digest}", headers)
         with self._transport.open(request) as response:
             if response.status_code == 416:
                 return  # no bytes from this offset on: the digest decides whether the blob is complete
@@ -216,29 +218,23 @@ class Blobs:
         Returns:
             Whether it worked. A registry that does not support mounts answers with 202 and a new
             upload session, which is cancelled. One that does not let this user read
-            ``from_repository`` answers with 401 or 403 (Harbor), 400 or 404; that is not an error.
+            ``from_repository`` answers with 401 or 403 (Harbor), 400 or 404. The blob is uploaded
+            then, as crane and skopeo do whatever the status is.
 
         Raises:
-            RegistryError: the registry answers with another status, or cannot be reached.
+            RegistryError: the registry cannot be reached.
         """
-        check_repository(repository)
         check_repository(from_repository)
         transport = self._transport
-        url = transport.url(f"/v2/{repository}/blobs/uploads/")
-        url = url.copy_merge_params({"mount": digest, "from": from_repository})
-        scopes = push_scopes(repository)
-        both = scopes | transport.pull_scopes(from_repository)
-        answer = transport.ask(Request("POST", url, both, repository, body=b""))
-        if answer.status == 201:
-            return True
+        request = transport.request("POST", repository, "blobs/uploads/")
+        url = request.url.copy_merge_params({"mount": digest, "from": from_repository})
+        both = request.scopes | transport.pull_scopes(from_repository)
+        answer = transport.ask(replace(request, url=url, scopes=both))
         session = answer.headers.get("Location")
         if answer.status == 202 and session:
             url = transport.location(answer.url, session)
-            transport.ask(Request("DELETE", url, scopes, repository))
-        if answer.status not in (202, 400, 401, 403, 404):
-            action = f"mount {digest} of {from_repository} into {self._name(repository)}"
-            raise transport.refusal(answer, action)
-        return False
+            transport.ask(replace(request, method="DELETE", url=url))
+        return answer.status in (200, 201)
 
     def upload_file(
         self, repository: str, descriptor: Descriptor, path: Path, progress: Progress | None = None
@@ -284,7 +280,6 @@ class Blobs:
         Raises:
             RegistryError: the registry refuses the blob, or cannot be reached.
         """
-        check_repository(repository)
         Upload(
             self._transport,
             repository,

@@ -32,6 +32,8 @@ DOCKER_KEY = "https://index.docker.io/v1/"
 HELPER_TIMEOUT_S = 60
 #: Bytes of an auth file.
 _MAX_BYTES = 1 << 20
+#: podman's folder of users without XDG_RUNTIME_DIR, and the file of services that run as root.
+RUN, SYSTEM = Path("/run/containers"), Path("/etc/containers/auth.json")
 LOGIN_AGAIN = "log in again (docker login or podman login)"
 
 
@@ -96,7 +98,7 @@ def ignore(message: str) -> None:
 def find_credentials(host: str, repository: str = "", warn: Warn = ignore) -> Credentials:
     """Return the credentials in the auth files of podman and Docker; ANONYMOUS if there are none.
 
-    The files are searched in the order of :func:`auth_files`. In each file: ``credHelpers``,
+    The files are searched in the order of :func:`auth_places`. In each file: ``credHelpers``,
     ``credsStore``, ``auths``; the longest key that contains the repository counts, as in
     containers-auth.json(5).
 
@@ -108,51 +110,69 @@ def find_credentials(host: str, repository: str = "", warn: Warn = ignore) -> Cr
     Raises:
         RegistryError: a file cannot be read or is damaged.
     """
-    for path in auth_files():
-        found = _AuthFile(path, warn).find(host, repository)
+    for file in auth_files(warn):
+        found = file.find(host, repository)
         if found is not None:
             log.info("credentials for %s: %s", host, found.source)
             return found
     return ANONYMOUS
 
 
-def auth_files() -> Iterator[Path]:
-    """Yield the auth files that exist, in the order in which they are searched.
+def auth_places() -> list[Path]:
+    """Return where auth files may be, in the order in which they are searched.
 
-    ``REGISTRY_AUTH_FILE`` alone when it is set; else ``$XDG_RUNTIME_DIR/containers/auth.json``,
-    ``~/.config/containers/auth.json``, and ``config.json`` in ``DOCKER_CONFIG`` or ``~/.docker``.
+    ``REGISTRY_AUTH_FILE`` alone when it is set; else the places of docker, podman and skopeo
+    (containers/image 5.36, pkg/docker/config), see docs/registries.md.
 
     Raises:
         RegistryError: REGISTRY_AUTH_FILE names a file that does not exist.
     """
-    env = os.environ
+    env, user = os.environ, os.getuid()
     named = env.get("REGISTRY_AUTH_FILE")
     if named:
         if not Path(named).exists():
             message = f"REGISTRY_AUTH_FILE names {named}, which does not exist"
             raise RegistryError(message, "log in first (podman login), or unset REGISTRY_AUTH_FILE")
-        yield Path(named)
-        return
+        return [Path(named)]
     home = Path(env.get("HOME") or home_folder())
-    candidates = [
-        Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "containers/auth.json",
-        Path(env.get("DOCKER_CONFIG") or home / ".docker") / "config.json",
-    ]
     runtime = env.get("XDG_RUNTIME_DIR")
-    if runtime:
-        candidates.insert(0, Path(runtime) / "containers/auth.json")
-    yield from (path for path in candidates if path.is_file())
+    places = [
+        Path(runtime, "containers/auth.json") if runtime else Path(RUN, f"{user}/auth.json"),
+        Path(env.get("XDG_CONFIG_HOME") or home / ".config", "containers/auth.json"),
+        Path(env.get("DOCKER_CONFIG") or home / ".docker", "config.json"),
+        home / ".dockercfg",
+    ]
+    system = [SYSTEM] if user == 0 else []
+    return system + places if env.get("INVOCATION_ID") else places + system
 
 
-class _AuthFile:
-    """One ``auth.json`` or ``config.json``."""
+def auth_files(warn: Warn = ignore) -> Iterator[AuthFile]:
+    """Yield the files that exist in :func:`auth_places`; only root may look into podman's folder.
+
+    Raises:
+        RegistryError: see :func:`auth_places`; or a file cannot be read or is damaged.
+    """
+    for place in auth_places():
+        if os.access(place, os.F_OK) and not place.is_dir():
+            yield AuthFile(place, warn)
+
+
+class AuthFile:
+    """One ``auth.json``, ``config.json`` or ``.dockercfg``.
+
+    Args:
+        path: the file.
+        warn: receives warnings.
+    """
 
     def __init__(self, path: Path, warn: Warn) -> None:
-        self._path = path
+        self.path = path
         self._warn = warn
-        self._data = self._read()
-        self._auths = self._data.get("auths") or {}
-        if not isinstance(self._auths, dict):
+        data = self._read()
+        self._auths = data if path.name == ".dockercfg" else data.get("auths") or {}
+        self._helpers = data.get("credHelpers") or {}
+        self._store = str(data.get("credsStore") or "")
+        if not isinstance(self._auths, dict) or not isinstance(self._helpers, dict):
             raise self._wrong_format()
         self._warn_if_readable()
 
@@ -160,48 +180,51 @@ class _AuthFile:
         """Return the credentials for a repository; None when the file has none."""
         helper = self._helper_of(host)
         if helper:
-            found = _ask_helper(helper, host, self._path, self._warn)
+            found = _ask_helper(helper, host, self.path, self._warn)
             if found:
                 return found
         entries = {_normal(key): (key, value) for key, value in self._auths.items()}
+        entries |= {key: (key, value) for key, value in self._auths.items()}  # as written first
         for wanted in _keys(host, repository):
             key, entry = entries.get(wanted, ("", None))
             if isinstance(entry, dict):
-                found = _credentials_of(entry, f"{self._path} ({key})")
+                found = _credentials_of(entry, f"{self.path} ({key})")
                 if found:
                     return found
         return None
 
+    def hosts(self) -> list[str]:
+        """Return the names of the hosts that it lists."""
+        entries = [key for key, entry in self._auths.items() if entry or self._store]
+        return sorted({_normal(key).partition("/")[0] for key in (*entries, *self._helpers)})
+
     def _read(self) -> dict[str, Any]:
         hint = "let this user read it, or log in again"
-        raw = Reader(RegistryError, hint, _MAX_BYTES, pipes=True).read(self._path, hint)
+        raw = Reader(RegistryError, hint, _MAX_BYTES, pipes=True).read(self.path, hint)
         try:
             data = json.loads(raw or b"{}")
         except ValueError:  # the parser's message would quote the file
             hint = f"{LOGIN_AGAIN}, or correct the file"
-            raise RegistryError(f"{self._path} is not JSON", hint) from None
+            raise RegistryError(f"{self.path} is not JSON", hint) from None
         if not isinstance(data, dict):
             raise self._wrong_format()
         return data
 
     def _wrong_format(self) -> RegistryError:
-        message = f"{self._path} is not an auth file of docker or podman"
+        message = f"{self.path} is not an auth file of docker or podman"
         return RegistryError(message, 'it should look like {"auths": {"HOST": {"auth": "..."}}}')
 
     def _warn_if_readable(self) -> None:
         entries = [v for v in self._auths.values() if isinstance(v, dict)]
         has_secrets = any(v.get("auth") or v.get("identitytoken") for v in entries)
-        if has_secrets and self._path.stat().st_mode & 0o077:
-            path = self._path
+        if has_secrets and self.path.stat().st_mode & 0o077:
+            path = self.path
             self._warn(f"{path} contains passwords and other users can read it: chmod 600 {path}")
 
     def _helper_of(self, host: str) -> str:
         names = set(_keys(host, ""))
-        helpers = self._data.get("credHelpers") or {}
-        for key, helper in helpers.items():
-            if _normal(key) in names:
-                return str(helper)
-        return str(self._data.get("credsStore") or "")
+        found = (str(helper) for key, helper in self._helpers.items() if _normal(key) in names)
+        return next(found, self._store)
 
 
 def _keys(host: str, repository: str) -> Iterator[str]:
@@ -218,8 +241,11 @@ def _keys(host: str, repository: str) -> Iterator[str]:
 
 
 def _normal(key: str) -> str:
-    """Return a key without scheme and API version; old Docker clients wrote https://HOST/v1/."""
-    name = re.sub(r"^https?://", "", key).rstrip("/")
+    """Return a key without scheme and API version; old Docker clients wrote https://HOST/v1/.
+
+    The path of a URL is dropped, as docker and skopeo do: only ``HOST/PATH`` is for a repository.
+    """
+    name = re.sub(r"^https?://([^/]*).*", r"\1", key).rstrip("/")
     return re.sub(r"/v[12]$", "", name)
 
 
@@ -234,10 +260,11 @@ def _credentials_of(entry: Mapping[str, Any], source: str) -> Credentials | None
 def _decode(auth: str, source: str) -> tuple[str, str]:
     """Return the user and the password of an ``auth`` value.
 
-    Docker CLI before 1.10 padded the password with zero bytes.
+    Programs in Go skip line breaks. Docker CLI before 1.10 padded the password with zero bytes.
     """
     try:
-        user, colon, password = base64.b64decode(auth, validate=True).decode().partition(":")
+        data = base64.b64decode("".join(auth.split()), validate=True)
+        user, colon, password = data.decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
         colon = ""
     if not colon:

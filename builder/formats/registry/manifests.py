@@ -10,11 +10,11 @@ from builder.core.errors import HashMismatch, ImageError, RegistryError
 from builder.core.model import DOCKER_INDEX, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Descriptor
 from builder.formats.oci.digest import sha256
 from builder.formats.oci.manifest import parse_index, parse_json, stated_media_type
-from builder.formats.oci.reference import check_repository, is_digest
+from builder.formats.oci.reference import is_digest
 
 from .answer import BUSY, Answer, Request, content_length, printable
 from .errors import ArtifactRefused
-from .transport import Transport, push_scopes
+from .transport import Transport
 
 #: The media types that builder reads.
 ACCEPT = (OCI_INDEX, OCI_MANIFEST, DOCKER_INDEX, DOCKER_MANIFEST)
@@ -54,31 +54,41 @@ class Manifests:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        self._has_head: bool | None = None
+        """Whether HEAD describes a manifest that exists; None: not known yet."""
 
     def head(self, repository: str, ref: str) -> Descriptor | None:
-        """Return the descriptor of a tag or digest, without its manifest; None: it does not exist.
+        """Return the descriptor of a tag or digest; None: it does not exist.
 
-        ``Docker-Content-Digest`` is optional (distribution-spec 1.1): without it the manifest is
-        downloaded and hashed.
+        GET decides what HEAD does not answer completely (docs/registries.md names the registries).
+        HEAD's 404 counts alone once HEAD has described a manifest of this registry; where GET
+        contradicts HEAD, HEAD is not sent any more.
 
         Raises:
             RegistryError: the registry refuses, or cannot be reached.
             HashMismatch: ``ref`` is a digest, and the registry names another one.
         """
-        answer = self._read("HEAD", repository, ref, ACCEPT)
-        if answer.status == 404:
-            return None
-        if answer.status != 200:
-            action = f"return the manifest of {self._name(repository, ref)}"
-            raise self._transport.refusal(answer, action)
-        digest = answer.headers.get("Docker-Content-Digest", "")
-        size = content_length(answer.headers)
-        if not is_digest(digest) or size is None:
+        status = 0
+        if self._has_head is not False:
+            answer = self._read("HEAD", repository, ref, ACCEPT)
+            status, found = answer.status, _descriptor(answer, ref)
+            if found is not None:
+                self._has_head = True
+                return found
+            if status == 404 and self._has_head:
+                return None
+            if status in BUSY - {500}:  # GET would only wait again
+                raise self._transport.refusal(answer, f"return {self._name(repository, ref)}")
+        try:
             data, media_type, digest = self.get(repository, ref)
-            return Descriptor(media_type, digest, len(data))
-        if is_digest(ref) and digest != ref:
-            raise _mismatch(self._name(repository, ref), digest, ref)
-        return Descriptor(answer.media_type, digest, size)
+            found = Descriptor(media_type, digest, len(data))
+        except RegistryError as e:
+            if e.status != 404:
+                raise
+            found = None
+        if status != 404 or found is not None:
+            self._has_head = False
+        return found
 
     def get(
         self, repository: str, ref: str, accept: Sequence[str] = ACCEPT
@@ -127,15 +137,13 @@ class Manifests:
         Raises:
             RegistryError: the registry refuses it, changes it, or cannot be reached.
         """
-        check_repository(repository)
-        url = self._transport.url(f"/v2/{repository}/manifests/{ref}")
-        headers = {"Content-Type": media_type}
-        request = Request("PUT", url, push_scopes(repository), repository, headers, data)
+        headers, path = {"Content-Type": media_type}, f"manifests/{ref}"
+        request = replace(self._transport.request("PUT", repository, path, headers), body=data)
         # a tag is looked at again first
         tries = _PUTS if is_digest(ref) and is_digest_of(ref, data) else 1
         answer = self._send(request, tries)
         name = self._name(repository, ref)
-        if answer.status not in (200, 201, 202):
+        if not answer.is_success:
             is_kind = answer.status in (400, 405, 415, 422) and not _BAD_PUT & set(answer.codes())
             kind = refused if is_kind else RegistryError
             raise self._transport.refusal(answer, f"accept the manifest of {name}", kind)
@@ -202,7 +210,7 @@ class Manifests:
             RegistryError: the registry refuses access, or cannot be reached.
         """
         transport, found, size = self._transport, list[Descriptor](), 0
-        request = transport.reading("GET", repository, f"referrers/{digest}", {"Accept": OCI_INDEX})
+        request = transport.request("GET", repository, f"referrers/{digest}", {"Accept": OCI_INDEX})
         for _ in range(MAX_PAGES):
             answer = transport.ask(request)
             if answer.status in (401, 403) or answer.status in BUSY:
@@ -226,7 +234,7 @@ class Manifests:
 
     def _read(self, method: str, repository: str, ref: str, accept: Sequence[str]) -> Answer:
         headers, path = {"Accept": ", ".join(accept)}, f"manifests/{ref}"
-        return self._transport.ask(self._transport.reading(method, repository, path, headers))
+        return self._transport.ask(self._transport.request(method, repository, path, headers))
 
     def _send(self, request: Request, tries: int) -> Answer:
         for failures in range(1, tries):
@@ -240,6 +248,16 @@ class Manifests:
 
     def _name(self, repository: str, ref: str) -> str:
         return f"{self._transport.host}/{repository}{'@' if is_digest(ref) else ':'}{ref}"
+
+
+def _descriptor(answer: Answer, ref: str) -> Descriptor | None:
+    """Return the descriptor that a response to HEAD states; None: a part is missing or wrong."""
+    digest = answer.headers.get("Docker-Content-Digest", "")
+    size = content_length(answer.headers)
+    is_right = digest == ref if is_digest(ref) else is_digest(digest)
+    if answer.status != 200 or not is_right or size is None or answer.media_type not in ACCEPT:
+        return None
+    return Descriptor(answer.media_type, digest, size)
 
 
 def _mismatch(name: str, digest: str, expected: str) -> HashMismatch:

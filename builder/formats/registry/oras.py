@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 SIF_CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
+#: What Singularity before 3.7 pushes (its issue 4437), and newer programs still pull.
+_FIRST_SIF_LAYER = "appliciation/vnd.sylabs.sif.layer.tar"
 #: The annotation for a layer's file name. Apptainer 1.x refuses to pull a layer without it.
 TITLE = "org.opencontainers.image.title"
 _EMPTY = b"{}"
@@ -78,7 +80,7 @@ def sif_layer(manifest: bytes, descriptor: Descriptor, where: str) -> Descriptor
 
 def is_sif(layer: Descriptor) -> bool:
     """Return whether a layer is a SIF."""
-    return layer.media_type == SIF_LAYER
+    return layer.media_type in (SIF_LAYER, _FIRST_SIF_LAYER)
 
 
 def check_sif(path: Path) -> None:

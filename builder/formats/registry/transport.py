@@ -30,8 +30,6 @@ log = logging.getLogger(__name__)
 TRIES = 6
 MAX_WAIT_S = 120.0
 MAX_REDIRECTS = 5
-#: In bytes: a token with all its claims has some kilobytes.
-MAX_TOKEN_ANSWER = 1 << 20
 _CONNECTIONS = 32
 #: Registries on object storage (distribution 2.8 with S3) answer the last PUT of a large blob only
 #: after they have copied it, which takes minutes.
@@ -83,14 +81,15 @@ class Transport:
         self._lock = threading.Lock()
         self._scheme = ""
         self._reached = False
+        self._has_asked = False
+        """Whether a challenge would be known."""
         self._push_repositories: set[str] = set()
         self._found_credentials: dict[str, Credentials] = {}
         self._warned: set[str] = set()
         self._http = make_client(_CONNECTIONS, registry=self._api_host, timeout=_TIMEOUT)
         self._auth = Authenticator(
             self.host,
-            self._http,
-            self._send_token_request,
+            self.ask,
             self.credentials,
             secure=lambda: self.scheme == "https",
             warn=self._warn_once,
@@ -133,15 +132,6 @@ class Transport:
             self._warned.add(message)
             self.reporter.warn(message)
 
-    def _send_token_request(self, request: httpx2.Request) -> Answer:
-        for attempt in range(1, TRIES + 1):
-            with contextlib.closing(self._http.send(request, stream=True)) as response:
-                answer = read_answer(response, MAX_TOKEN_ANSWER)
-            if answer.status not in BUSY or attempt == TRIES:
-                return answer
-            self.pause(attempt, answer)
-        raise AssertionError("the last attempt returns")
-
     # requests -------------------------------------------------------------------------------------
 
     def ask(self, request: Request) -> Answer:
@@ -179,20 +169,20 @@ class Transport:
             httpx2.TransportError: the connection broke.
             RegistryError: a redirect is not allowed.
         """
-        url = request.url
+        url, own = request.url, request.authorization
         challenges = redirects = 0
         while True:
-            at_registry = _origin(url) == _origin(self.url("/"))
-            sent = self._auth.header(request.scopes, request.repository) if at_registry else None
+            sent = own if _origin(url) == _origin(request.url) else None
+            at_registry = own is None and _origin(url) == _origin(self.url("/"))
+            if at_registry:
+                sent = self._auth.header(request.scopes, request.repository)
             response = self._send(request, url, sent)
             try:
                 self._reached = True
-                if response.status_code == 401 and at_registry and challenges < 2:
+                if at_registry and challenges < 2 and self._is_challenged(request, response, sent):
                     challenges += 1
-                    headers = response.headers.get_list("WWW-Authenticate")
-                    if self._auth.answer(headers, request.scopes, request.repository, sent):
-                        drain(response)
-                        continue
+                    drain(response)
+                    continue
                 if _is_redirect(request, response):
                     redirects += 1
                     target = self.location(url, response.headers["Location"])
@@ -209,6 +199,23 @@ class Transport:
                 return
             finally:
                 response.close()
+
+    def _is_challenged(self, request: Request, response: httpx2.Response, sent: str | None) -> bool:
+        """Return whether to send a request again, with other credentials than ``sent``.
+
+        Some registries hide from users who are not logged in what these may not read (403, 404),
+        and challenge at ``/v2/`` only, where docker, skopeo and crane begin: it is asked once.
+        """
+        if response.status_code in (403, 404) and not self._has_asked:
+            self._has_asked = True
+            url = self.url("/v2/")
+            with self._http.stream("GET", url) as start:
+                return self._is_challenged(request, start, sent)
+        if response.status_code != 401:
+            return False
+        self._has_asked = True
+        headers = response.headers.get_list("WWW-Authenticate")
+        return self._auth.answer(headers, request.scopes, request.repository, sent)
 
     def _send(
         self, request: Request, url: httpx2.URL, authorization: str | None
@@ -249,13 +256,15 @@ class Transport:
         """Return the address of a path of the API (``/v2/...``)."""
         return httpx2.URL(f"{self.scheme}://{self._api_host}{path}")
 
-    def reading(
+    def request(
         self, method: str, repository: str, path: str, headers: dict[str, str] | None = None
     ) -> Request:
-        """Return a request to read something of a repository: ``blobs/DIGEST``."""
+        """Return a request for something of a repository: ``blobs/DIGEST``."""
         check_repository(repository)
         url = self.url(f"/v2/{repository}/{path}")
-        return Request(method, url, self.pull_scopes(repository), repository, headers or {})
+        reads = method in ("GET", "HEAD")
+        scopes = self.pull_scopes(repository) if reads else push_scopes(repository)
+        return Request(method, url, scopes, repository, headers or {})
 
     def location(self, url: httpx2.URL, location: str) -> httpx2.URL:
         """Return the address in a ``Location`` or ``Link`` header of the response of ``url``.
@@ -320,8 +329,7 @@ class Transport:
                 elif response.status_code == 400:
                     text = b"".join(response.iter_raw(4096)).decode(errors="replace")
         except httpx2.ConnectError as e:
-            has_port = ":" in self._api_host.rpartition("]")[2]
-            if has_port:  # nothing listens at this port
+            if ":" in self._api_host.rpartition("]")[2]:  # nothing listens at this port
                 raise self.unreachable(e, self.host) from None
             return "https"
         except httpx2.TransportError:
@@ -339,10 +347,13 @@ class Transport:
     ) -> RegistryError:
         """Return the error for a refusal; ``action`` continues the sentence "HOST did not ..."."""
         details = [f"{code}: {text}" if text else code for code, text in answer.errors()]
-        message = f"{self.host} did not {action}: {answer.status} {answer.reason}"
+        name = self._name_of(answer.url)
+        elsewhere = name != self.host  # after a redirect, or for an upload
+        at = f"{name} answered " if elsewhere else ""
+        message = f"{self.host} did not {action}: {at}{answer.status} {answer.reason}"
         if details:
             message += f" ({'; '.join(details)})"
-        hint = refusal_hint(answer, self.host, self._auth.used)
+        hint = refusal_hint(answer, self.host, self._auth.used, elsewhere=elsewhere)
         return kind(message, hint, status=answer.status, codes=answer.codes(), host=self.host)
 
     def unreachable(self, error: Exception, where: str) -> RegistryError:
@@ -365,5 +376,13 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 
 def _is_redirect(request: Request, response: httpx2.Response) -> bool:
+    """Return whether the request is sent again, unchanged, to the address in ``Location``.
+
+    After 301, 302 and 303 clients in Go (docker, skopeo, crane) send a GET in place of a POST, PUT
+    or PATCH, which stores nothing: builder reports them. An identity token is in a body, which only
+    the token server may have.
+    """
     reads = request.method in ("GET", "HEAD")
-    return reads and response.status_code in REDIRECTS and "Location" in response.headers
+    repeats = response.status_code in (307, 308) and request.authorization is None
+    repeats = repeats or (reads and response.status_code in REDIRECTS)
+    return repeats and "Location" in response.headers

@@ -145,9 +145,9 @@ class Upload:
     def _begin(self) -> None:
         """Open an upload session."""
         repository = self._repository
-        url = self._transport.url(f"/v2/{repository}/blobs/uploads/")
-        answer = self._transport.ask(Request("POST", url, self._scopes, repository, body=b""))
-        if answer.status != 202 or "Location" not in answer.headers:
+        request = self._transport.request("POST", repository, "blobs/uploads/")
+        answer = self._transport.ask(request)
+        if not answer.is_success or "Location" not in answer.headers:  # the spec says 202
             action = f"begin an upload to {self._transport.host}/{repository}"
             raise self._transport.refusal(answer, action)
         smallest = number(answer.headers.get("OCI-Chunk-Min-Length", "")) or 0
@@ -172,7 +172,7 @@ class Upload:
 
     def _finish(self, start: int) -> Answer | None:
         answer = self._send("PUT", start, self._blob.size)
-        return None if answer.status in (200, 201, 204) else answer
+        return None if answer.is_success else answer  # the spec says 201; the size is checked
 
     def _send(self, method: str, start: int, end: int) -> Answer:
         """Send the bytes from ``start`` to ``end`` (exclusive)."""

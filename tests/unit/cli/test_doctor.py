@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,40 @@ def test_credentials(do: Cli, tiny: TinyProject, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter2")
     result = do("doctor")
     assert "REGISTRY_USER and REGISTRY_PASSWORD" in result.out and "hunter2" not in result.out + result.err
+
+
+def test_places_of_credentials(
+    do: Cli, tiny: TinyProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files that exist are listed with their hosts, and no value; without any: where they may be."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("builder.formats.registry.credentials.SYSTEM", tmp_path / "none")
+    monkeypatch.setattr("builder.formats.registry.credentials.RUN", tmp_path / "run")
+    for name in (
+        "REGISTRY_USER",
+        "REGISTRY_AUTH_FILE",
+        "XDG_RUNTIME_DIR",
+        "DOCKER_CONFIG",
+        "XDG_CONFIG_HOME",
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+    def found() -> dict[str, str]:
+        return next(f for f in do("doctor", "--json").json if f["what"] == "push: credentials")
+
+    run, docker = tmp_path / f"run/{os.getuid()}/auth.json", tmp_path / ".docker/config.json"
+    assert found()["status"] == "missing"
+    assert f"none in {run}, " in found()["found"] and str(docker) in found()["found"]
+    run.parent.mkdir(parents=True)
+    secret = {"auth": "YW5uOnMzY3JldA=="}
+    run.write_text(json.dumps({"auths": {"https://b.example/v1/": secret, "a.example/team": secret}}))
+    docker.parent.mkdir()
+    docker.write_text(json.dumps({"auths": {"c.example": {}}, "credHelpers": {"d.example": "h"}}))
+    assert found()["status"] == "ok"
+    assert found()["found"] == f"{run}: a.example, b.example; {docker}: d.example"
+    docker.write_text(json.dumps({"auths": {"c.example": {}}, "credsStore": "store"}))
+    assert found()["found"].endswith(f"{docker}: c.example")
+    docker.write_text("{}")
+    assert found()["found"].endswith(f"{docker}: no host")
+    docker.write_text("s3cret")
+    assert found()["status"] == "broken" and found()["found"] == f"{docker} is not JSON"

@@ -10,6 +10,7 @@ import builder.cli
 import builder.core.errors
 import builder.core.store.files
 from tests.support.cli import Cli, ask, pass_smoke, tags
+from tests.support.fakeregistry import FakeRegistry, Fault, Reply, Request
 from tests.support.project import TinyProject, edit, whole
 
 OLD, NEW = "sha256:" + "0" * 64, "sha256:" + "1" * 64
@@ -101,3 +102,37 @@ def test_untested(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
     result = do("publish", "tiny", *to)
     assert result.code == 0 and "26.11, latest; not smoke-tested: no [python] in it" in result.out
     assert do("publish", "tiny", *to, "--json").json["untested"] == "no [python] in it"
+
+
+def no_head(request: Request) -> Reply | None:
+    return Reply(405) if request.method == "HEAD" and "/manifests/" in request.path else None
+
+
+def absent_for_head(request: Request) -> Reply | None:
+    return Reply(404) if request.method == "HEAD" and "/manifests/" in request.path else None
+
+
+def moved(request: Request) -> Reply | None:
+    """As a registry at another address: 307 for what is sent, once."""
+    if request.method not in ("POST", "PUT") or "again" in request.query:
+        return None
+    query = "&".join(f"{key}={value[0]}" for key, value in request.query.items())
+    return Reply(307, {"Location": f"{request.path}?again=1&{query}"})
+
+
+@pytest.mark.parametrize("fault", [no_head, absent_for_head, moved])
+def test_registry_without_a_feature(do: Cli, copy: TinyProject, fault: Fault) -> None:
+    """Publish, publish again with another image, verify the tag and pull."""
+    edit(copy.recipe, smoke={"none": "no [python] in it"})
+    with FakeRegistry() as fake:
+        fake.fault = fault
+        to = ["--to", f"{fake.host}/team/tiny", "--tag", "26.11"]
+        assert do("publish", "tiny", *to).code == 0
+        edit(copy.recipe, labels={"changed": "yes"})
+        assert do("publish", "tiny", *to).code == 12, "the tag names another image"
+        done = do("publish", "tiny", *to, "--force", "--json")
+        assert done.code == 0, done.err
+        pulled = ["pull", "tiny", "--from", f"{fake.host}/team/tiny", "--if-changed", "--json"]
+        first = do(*pulled)
+        assert first.code == 0, first.err
+        assert first.json["digest"] == done.json["digest"] and not do(*pulled).json["changed"]

@@ -13,6 +13,7 @@ from unittest import mock
 import pytest
 
 from builder.core.errors import RegistryError
+from builder.formats.registry import credentials
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.credentials import (
     ANONYMOUS,
@@ -32,8 +33,11 @@ def auth(user: str, password: str) -> dict[str, str]:
     return {"auth": base64.b64encode(f"{user}:{password}".encode()).decode()}
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder, and no credentials of this machine."""
+    monkeypatch.setattr(credentials, "RUN", tmp_path / "run-containers")
+    monkeypatch.setattr(credentials, "SYSTEM", tmp_path / "etc-containers.json")
     return tmp_path
 
 
@@ -133,6 +137,105 @@ def test_order_of_files_and_keys(home: Path, write: Callable[..., Path]) -> None
     assert find("only.example", "x", where).username == "docker", "what podman does not know, docker may"
 
 
+PLACES = (
+    "/run/containers/UID/auth.json",
+    "~/.config/containers/auth.json",
+    "~/.docker/config.json",
+    "~/.dockercfg",
+    "/etc/containers/auth.json",
+)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "user", "variables", "order"),
+    [
+        ("root", 0, {}, PLACES),
+        ("a service that root runs", 0, {"INVOCATION_ID": "1"}, (PLACES[4], *PLACES[:4])),
+        ("an ordinary user", 1000, {}, PLACES[:4]),
+        ("a user's service", 1000, {"INVOCATION_ID": "1"}, PLACES[:4]),
+        ("a session", 0, {"XDG_RUNTIME_DIR": "~/x"}, ("~/x/containers/auth.json", *PLACES[1:])),
+        ("an empty variable", 0, {"XDG_RUNTIME_DIR": ""}, PLACES),
+        ("DOCKER_CONFIG", 0, {"DOCKER_CONFIG": "~/d"}, (*PLACES[:2], "~/d/config.json", *PLACES[3:])),
+        (
+            "XDG_CONFIG_HOME",
+            0,
+            {"XDG_CONFIG_HOME": "~/c"},
+            (PLACES[0], "~/c/containers/auth.json", *PLACES[2:]),
+        ),
+    ],
+)
+def test_order_of_places(
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sentence: str,
+    user: int,
+    variables: dict[str, str],
+    order: tuple[str, ...],
+) -> None:
+    """Each place is read where containers/image 5.36 reads it, and in its order."""
+    monkeypatch.setattr(os, "getuid", lambda: user)
+    names = {"UID": str(user), "~": str(home), "/etc/containers/auth.json": str(credentials.SYSTEM)}
+    names["/run/containers"] = str(credentials.RUN)
+    given = {key: value.replace("~", str(home)) for key, value in variables.items()}
+    for place in order:
+        for name, real in names.items():
+            place = place.replace(name, real)
+        file = Path(place)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        entry = {"x.example": auth(place, "pw")}
+        file.write_text(json.dumps(entry if file.name == ".dockercfg" else {"auths": entry}))
+        file.chmod(0o600)
+    left = list(order)
+    while left:
+        found = find("x.example", "", env(home, **given))
+        for name, real in names.items():
+            left[0] = left[0].replace(name, real)
+        assert found.username == left[0], sentence
+        Path(left.pop(0)).unlink()
+    assert find("x.example", "", env(home, **given)) == ANONYMOUS
+
+
+def test_folder_of_root(home: Path, write: Callable[..., Path]) -> None:
+    """What a user may not look into, or a folder in a file's place, is no file."""
+    write("run-containers", "")
+    (home / ".docker/config.json").mkdir(parents=True)
+    assert find("x.example", "", env(home)) == ANONYMOUS
+
+
+@pytest.mark.parametrize(
+    ("key", "repository", "found"),
+    [
+        ("https://x.example", "a/b", True),
+        ("https://x.example/v1/", "a/b", True),
+        ("https://x.example/v2/", "a/b", True),
+        ("https://x.example/artifactory/api/docker", "a/b", True),
+        ("http://x.example/", "a/b", True),
+        ("x.example/", "a/b", True),
+        ("x.example/a", "a/b", True),
+        ("x.example/c", "a/b", False),
+        ("x.example/a/b/c", "a/b", False),
+        ("https://x.example:5000", "a/b", False),
+        ("https://y.example/x.example", "a/b", False),
+    ],
+)
+def test_keys(home: Path, write: Callable[..., Path], key: str, repository: str, found: bool) -> None:
+    """A URL is for its host, HOST/PATH for that path; what is written exactly comes first."""
+    write(".docker/config.json", {"auths": {key: auth("one", "x")}})
+    assert bool(find("x.example", repository, env(home))) is found
+    write(".docker/config.json", {"auths": {"x.example": auth("exact", "x"), key: auth("one", "x")}})
+    expected = "one" if key == "x.example/a" else "exact"
+    assert find("x.example", repository, env(home)).username == expected
+
+
+@pytest.mark.parametrize("between", ["\n", "\r\n", " ", "\t", "\n  "])
+def test_line_breaks(home: Path, write: Callable[..., Path], between: str) -> None:
+    """Base64 with line breaks or blanks (the base64 of a shell) is read."""
+    text = auth("robot$with-a-long-name", "s3cret")["auth"]
+    broken = between.join([text[:9], text[9:20], text[20:], ""])
+    write(".docker/config.json", {"auths": {"x.example": {"auth": broken}}})
+    assert find("x.example", "", env(home)).username == "robot$with-a-long-name"
+
+
 def test_registry_auth_file(home: Path, write: Callable[..., Path]) -> None:
     """REGISTRY_AUTH_FILE replaces all other files, and must exist."""
     write(".docker/config.json", {"auths": {"a.example": auth("docker", "x")}})
@@ -204,8 +307,9 @@ def test_loose_permissions(home: Path, write: Callable[..., Path]) -> None:
         ('["s3cret"]', "is not an auth file"),
         ('{"auths": {"x.example": {"auth": "s3cret!"}}}', "is not USER:PASSWORD in base64"),
         ('{"auths": {"x.example": {"auth": "czNjcmV0"}}}', "is not USER:PASSWORD in base64"),
+        ('{"credHelpers": ["s3cret"]}', "is not an auth file"),
     ],
-    ids=["cut", "list", "not base64", "no colon"],  # the texts would be part of the path
+    ids=["cut", "list", "not base64", "no colon", "helpers"],  # the texts would be part of the path
 )
 def test_damaged_file(home: Path, write: Callable[..., Path], text: str, message: str) -> None:
     """A damaged file is named, and nothing of it is shown."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from builder.core.errors import HashMismatch, ImageError, RegistryError
 from builder.core.model import OCI_INDEX, OCI_MANIFEST, Descriptor
-from builder.formats.registry import manifests
+from builder.formats.registry import manifests, transport
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.credentials import ANONYMOUS
 from builder.formats.registry.manifests import ANY, TagMove
 from tests.support.fakeregistry import FakeRegistry, Reply, Request, sha256
+
+OLD, NEW, OTHER = b'{"old":1}', b'{"new":1}', b'{"other":1}'
 
 
 def test_digest_is_verified(fake: FakeRegistry, client: RegistryClient) -> None:
@@ -33,8 +37,76 @@ def test_other_digest(fake: FakeRegistry, client: RegistryClient) -> None:
 
 def test_refused(fake: FakeRegistry, client: RegistryClient) -> None:
     fake.fault = lambda r: Reply(401)
-    with pytest.raises(RegistryError, match=r"did not return the manifest of \S+/a/b:t: 401"):
+    with pytest.raises(RegistryError, match=r"did not return \S+/a/b:t: 401"):
         client.manifests.head("a/b", "t")
+
+
+@pytest.mark.parametrize(
+    ("status", "changed"),
+    [
+        (405, {}),
+        (404, {}),
+        (403, {}),
+        (401, {}),
+        (400, {}),
+        (500, {}),
+        (501, {}),
+        (200, {"Docker-Content-Digest": None}),
+        (200, {"Docker-Content-Digest": "sha256:nonsense"}),
+        (200, {"Content-Length": None}),
+        (200, {"Content-Type": None}),
+        (200, {"Content-Type": "application/json"}),
+        (200, {"Content-Type": "application/octet-stream", "Docker-Content-Digest": None}),
+    ],
+    ids=lambda value: str(value) if isinstance(value, int) else " ".join(value),
+)
+def test_no_head(
+    fake: FakeRegistry, client: RegistryClient, status: int, changed: dict[str, str | None]
+) -> None:
+    """GET decides what a registry does not answer to HEAD, and then HEAD is not sent any more."""
+
+    def oddity(request: Request, usual: int, headers: dict[str, Any]) -> int:
+        if request.method != "HEAD" or usual != 200:
+            return status if request.method == "HEAD" and status != 200 else usual
+        headers.update(changed)
+        for name in [name for name, value in headers.items() if value is None]:
+            del headers[name]
+        return status
+
+    fake.oddity = oddity
+    fake.manifests["a/b"] = {"t": (OLD, OCI_MANIFEST)}
+    assert client.manifests.head("a/b", "t") == Descriptor(OCI_MANIFEST, sha256(OLD), len(OLD))
+    asked = fake.count("HEAD")
+    assert client.manifests.head("a/b", "none") is None
+    moved = client.manifests.move_tag("a/b", "t", NEW, OCI_MANIFEST, expected=sha256(OLD))
+    assert moved == TagMove(sha256(OLD), sha256(NEW), written=True), "nobody else moved the tag"
+    assert fake.count("HEAD") == asked == (transport.TRIES if status == 500 else 1)
+
+
+def test_absent_is_asked_for_twice_until_head_is_known(fake: FakeRegistry, client: RegistryClient) -> None:
+    """HEAD's 404 is confirmed by GET until HEAD has described a manifest of this registry."""
+    assert client.manifests.head("a/b", "none") is None
+    assert (fake.count("HEAD"), fake.count("GET")) == (1, 1)
+    fake.manifests["a/b"] = {"t": (OLD, OCI_MANIFEST)}
+    assert client.manifests.head("a/b", "t") is not None
+    for tag in ("none", "others"):
+        assert client.manifests.head("a/b", tag) is None
+    assert (fake.count("HEAD"), fake.count("GET")) == (4, 1)
+
+
+def test_busy_registry_is_not_asked_twice(fake: FakeRegistry, client: RegistryClient) -> None:
+    """A HEAD that is refused for the load of the registry is not followed by a GET."""
+    fake.fault = lambda r: Reply(429)
+    with pytest.raises(RegistryError, match="429"):
+        client.manifests.head("a/b", "t")
+    assert fake.count("GET") == 0
+
+
+@pytest.mark.parametrize("status", [200, 202, 204])
+def test_other_success(fake: FakeRegistry, client: RegistryClient, status: int) -> None:
+    """A manifest is stored whatever status says so."""
+    fake.oddity = lambda r, usual, headers: status if r.method == "PUT" else usual
+    assert client.manifests.move_tag("a/b", "t", NEW, OCI_MANIFEST).now == sha256(NEW)
 
 
 @pytest.mark.parametrize("bound", ["MAX_PAGES", "MAX_LIST"])
@@ -58,9 +130,6 @@ def test_ambiguous_document(fake: FakeRegistry, client: RegistryClient) -> None:
     for tag in ("t", "i"):
         with pytest.raises(ImageError, match="can be read as a manifest and as an index"):
             client.manifests.get("a/b", tag)
-
-
-OLD, NEW, OTHER = b'{"old":1}', b'{"new":1}', b'{"other":1}'
 
 
 def test_tag_is_moved_as_expected(fake: FakeRegistry, client: RegistryClient) -> None:

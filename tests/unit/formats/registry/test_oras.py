@@ -7,9 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from builder.core.model import Descriptor
+from builder.core.model import OCI_CONFIG, OCI_MANIFEST, Descriptor
 from builder.core.store.blobs import Store
-from builder.formats.registry.oras import SIF_LAYER, copy_sif
+from builder.formats.oci.image import manifest_of
+from builder.formats.registry.oras import SIF_LAYER, copy_sif, sif_layer
+
+
+@pytest.mark.parametrize(
+    ("media_type", "is_sif"),
+    [
+        (SIF_LAYER, True),
+        ("appliciation/vnd.sylabs.sif.layer.tar", True),  # sic: Singularity before 3.7
+        ("application/vnd.oci.image.layer.v1.tar", False),
+        ("application/octet-stream", False),
+    ],
+)
+@pytest.mark.parametrize("config", ["application/vnd.unknown.config.v1+json", OCI_CONFIG])
+def test_media_types(media_type: str, is_sif: bool, config: str) -> None:
+    """A SIF is known by the type of its layer, whatever the type of the config is."""
+    layer = Descriptor.of(media_type, b"SIF")
+    manifest = manifest_of(Descriptor.of(config, b"{}"), [layer])
+    found = sif_layer(manifest, Descriptor.of(OCI_MANIFEST, manifest), "here")
+    assert found == (layer if is_sif else None)
 
 
 def test_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

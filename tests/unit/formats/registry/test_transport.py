@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx2
 import pytest
 
 from builder.core.errors import RegistryError
-from builder.core.model import OCI_INDEX
+from builder.core.model import OCI_INDEX, OCI_MANIFEST
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.formats.registry import transport
@@ -46,6 +47,69 @@ def test_redirect_without_credentials(store: Store) -> None:
         assert bucket.requests and not any("authorization" in r.headers for r in bucket.requests)
 
 
+@pytest.mark.parametrize("status", [307, 308])
+@pytest.mark.parametrize("asks", [True, False], ids=["token", "anonymous"])
+def test_redirected_push(tmp_path: Path, status: int, asks: bool) -> None:
+    """Requests of a push are sent again, whole, to where 307 and 308 lead on the same host."""
+    path, data = random_blob(tmp_path, 3 << 20)
+    with FakeRegistry(token_user=(ROBOT.username, ROBOT.password) if asks else None) as fake:
+        fake.put_limit = 1 << 20  # so that chunks are sent, too
+
+        def fault(request: Request) -> Reply | None:
+            if request.method not in ("POST", "PUT", "PATCH") or request.query.get("again"):
+                return None
+            query = urlencode({**{key: value[0] for key, value in request.query.items()}, "again": 1})
+            return Reply(status, {"Location": f"{request.path}?{query}"})
+
+        fake.fault = fault
+        with RegistryClient(fake.host, ROBOT) as client:
+            send(client, path, data)
+            client.manifests.put("a/b", "t", b"{}", OCI_MANIFEST)
+        assert fake.has("a/b", data) and fake.manifests["a/b"]["t"][0] == b"{}"
+        assert {r.method for r in fake.requests if r.query.get("again")} == {"POST", "PUT", "PATCH"}
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "PUT"])
+def test_push_to_another_host(tmp_path: Path, method: str) -> None:
+    """Where a push is redirected to another host, that host gets the bytes, and no credentials."""
+    path, data = random_blob(tmp_path, 1000)
+    with FakeRegistry(token_user=(ROBOT.username, ROBOT.password)) as fake, FakeRegistry() as other:
+        other.uploads = fake.uploads
+        other.blobs = fake.blobs
+        fake.fault = lambda r: (
+            Reply(307, {"Location": f"http://{other.host}{r.path}?{urlencode(r.query, doseq=True)}"})
+            if r.method == method
+            else None
+        )
+        with RegistryClient(fake.host, ROBOT) as client:
+            client.blobs._chunk.size = 600 if method == "PATCH" else 0
+            send(client, path, data)
+        assert fake.has("a/b", data) and other.count(method)
+        assert not any("authorization" in r.headers for r in other.requests)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303])
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_push_that_would_become_a_get(
+    fake: FakeRegistry, client: RegistryClient, status: int, method: str, tmp_path: Path
+) -> None:
+    """A push is not redirected by a status after which clients send GET: it is refused, with a hint."""
+    path, data = random_blob(tmp_path, 1000)
+    fake.fault = lambda r: Reply(status, {"Location": "/elsewhere"}) if r.method == method else None
+    with pytest.raises(RegistryError, match=rf"\b{status}\b") as caught:
+        send(client, path, data)
+    assert "use the address that it redirects to" in caught.value.hint and not fake.count("GET")
+
+
+def test_refusal_of_another_host(fake: FakeRegistry, client: RegistryClient) -> None:
+    """An error names the host that refused, where the registry redirects."""
+    with FakeRegistry() as other:
+        other.fault = lambda r: Reply(403)
+        fake.fault = lambda r: Reply(307, {"Location": f"http://{other.host}{r.path}"})
+        with pytest.raises(RegistryError, match=f"{fake.host} did not .*: {other.host} answered 403"):
+            client.manifests.put("a/b", "t", b"{}", OCI_MANIFEST)
+
+
 def encrypted(
     monkeypatch: pytest.MonkeyPatch, answers: dict[str, tuple[int, dict[str, str]]], body: Any = b""
 ) -> list[httpx2.Request]:
@@ -61,6 +125,21 @@ def encrypted(
     make = httpx2.Client
     monkeypatch.setattr(httpx2, "Client", lambda **kw: make(transport=httpx2.MockTransport(handle)))
     return seen
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "PUT"])
+def test_redirected_push_stays_encrypted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
+) -> None:
+    """A push to an https registry is not redirected to http."""
+    session, elsewhere = {"Location": "/v2/x"}, {"Location": "http://other.example/v2/x"}
+    answers = {"POST": (202, session), "PUT": (413, {}), method: (307, elsewhere)}
+    seen = encrypted(monkeypatch, answers)
+    path, data = random_blob(tmp_path, 3 << 20)
+    client = RegistryClient("registry.example", ANONYMOUS, sleep=lambda s: None)
+    with client, pytest.raises(RegistryError, match="http://other.example/v2/x, which is not encrypted"):
+        send(client, path, data)
+    assert {r.url.host for r in seen} == {"registry.example"}
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
