@@ -141,8 +141,7 @@ class Authenticator:
             raise RegistryError(message, "is this the address of a registry?", host=host) from None
         where = f"the token server {url.host} of {host}"
         self._check_owner(url, where, credentials)
-        permission = " ".join(sorted(scopes))
-        log.info("asking %s for %s, credentials: %s", where, permission, credentials.source)
+        log.info("asking %s for %s, credentials: %s", where, sorted(scopes), credentials.source)
         started = time.monotonic()
         answer = self.send(_token_request(challenge, url, scopes, credentials))
         if answer.status != 200:
@@ -176,8 +175,7 @@ def _token_request(
 ) -> Request:
     """Return a POST with the identity token (OAuth2), else a GET with or without a password."""
     service = challenge.params.get("service", "")
-    scope = challenge.params.get("scope")
-    wanted = sorted(scopes) or ([scope] if scope else [])
+    wanted = sorted(scopes) or [challenge.params.get("scope", "")]
     if credentials.identity_token:
         form = {
             "service": service,

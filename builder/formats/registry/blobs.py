@@ -60,13 +60,12 @@ class Blobs:
         found = UNKNOWN if answer.status == 200 else None
         request = self._transport.request("GET", repository, path)
         with contextlib.suppress(httpx2.TransportError), self._transport.open(request) as response:
-            if response.status_code == 404 or response.status_code >= 500:
-                return None
-            if response.status_code != 200:
+            if response.status_code == 200:
+                size = content_length(response.headers)
+                return UNKNOWN if size is None else size
+            if found is None and response.status_code != 404 and response.status_code < 500:
                 action = f"report whether {self._name(repository)} has {descriptor.digest}"
                 raise self._transport.refusal(read_answer(response, _MAX_REFUSAL), action)
-            size = content_length(response.headers)
-            found = UNKNOWN if size is None else size
         return found
 
     def has(self, repository: str, descriptor: Descriptor) -> bool:

@@ -32,8 +32,8 @@ DOCKER_KEY = "https://index.docker.io/v1/"
 HELPER_TIMEOUT_S = 60
 #: Bytes of an auth file.
 _MAX_BYTES = 1 << 20
-#: podman's folder of users without XDG_RUNTIME_DIR, and the file of services that run as root.
-RUN, SYSTEM = Path("/run/containers"), Path("/etc/containers/auth.json")
+#: The folder of podman and skopeo for users without XDG_RUNTIME_DIR; root's in most cases.
+RUN = Path("/run/containers")
 LOGIN_AGAIN = "log in again (docker login or podman login)"
 
 
@@ -121,13 +121,13 @@ def find_credentials(host: str, repository: str = "", warn: Warn = ignore) -> Cr
 def auth_places() -> list[Path]:
     """Return where auth files may be, in the order in which they are searched.
 
-    ``REGISTRY_AUTH_FILE`` alone when it is set; else the places of docker, podman and skopeo
-    (containers/image 5.36, pkg/docker/config), see docs/registries.md.
+    ``REGISTRY_AUTH_FILE`` alone when it is set; else the places of podman, skopeo and docker, as
+    skopeo 1.22 reads them (containers/image, pkg/docker/config).
 
     Raises:
         RegistryError: REGISTRY_AUTH_FILE names a file that does not exist.
     """
-    env, user = os.environ, os.getuid()
+    env = os.environ
     named = env.get("REGISTRY_AUTH_FILE")
     if named:
         if not Path(named).exists():
@@ -136,14 +136,12 @@ def auth_places() -> list[Path]:
         return [Path(named)]
     home = Path(env.get("HOME") or home_folder())
     runtime = env.get("XDG_RUNTIME_DIR")
-    places = [
-        Path(runtime, "containers/auth.json") if runtime else Path(RUN, f"{user}/auth.json"),
+    return [
+        Path(runtime, "containers/auth.json") if runtime else RUN / f"{os.getuid()}/auth.json",
         Path(env.get("XDG_CONFIG_HOME") or home / ".config", "containers/auth.json"),
         Path(env.get("DOCKER_CONFIG") or home / ".docker", "config.json"),
         home / ".dockercfg",
     ]
-    system = [SYSTEM] if user == 0 else []
-    return system + places if env.get("INVOCATION_ID") else places + system
 
 
 def auth_files(warn: Warn = ignore) -> Iterator[AuthFile]:
@@ -179,10 +177,9 @@ class AuthFile:
     def find(self, host: str, repository: str) -> Credentials | None:
         """Return the credentials for a repository; None when the file has none."""
         helper = self._helper_of(host)
-        if helper:
-            found = _ask_helper(helper, host, self.path, self._warn)
-            if found:
-                return found
+        found = _ask_helper(helper, host, self.path, self._warn) if helper else None
+        if found:
+            return found
         entries = {_normal(key): (key, value) for key, value in self._auths.items()}
         entries |= {key: (key, value) for key, value in self._auths.items()}  # as written first
         for wanted in _keys(host, repository):
@@ -245,8 +242,7 @@ def _normal(key: str) -> str:
 
     The path of a URL is dropped, as docker and skopeo do: only ``HOST/PATH`` is for a repository.
     """
-    name = re.sub(r"^https?://([^/]*).*", r"\1", key).rstrip("/")
-    return re.sub(r"/v[12]$", "", name)
+    return re.sub(r"^https?://([^/]*).*|(/v[12])?/?$", r"\1", key)
 
 
 def _credentials_of(entry: Mapping[str, Any], source: str) -> Credentials | None:

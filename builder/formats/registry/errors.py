@@ -20,19 +20,22 @@ class ArtifactRefused(RegistryError):
     """The registry accepts container images only, no other artifacts."""
 
 
-def refusal_hint(answer: Answer, host: str, used: Credentials) -> str:
+def refusal_hint(answer: Answer, host: str, used: Credentials, *, elsewhere: bool) -> str:
     """Return the hint for a response that refuses a request.
 
     Args:
         answer: the response.
         host: the registry.
         used: the credentials that were sent.
+        elsewhere: another host sent the response.
     """
     hints: dict[str | int, str] = table(__file__, "hints.yaml")
     status, codes = answer.status, answer.codes()
     details = " ".join(f"{code} {message}" for code, message in answer.errors()).lower()
     if status == 413 or "quota" in details or "SIZE_LIMIT_EXCEEDED" in codes:
         return hints["too large"]
+    if status in (401, 403) and elsewhere:
+        return hints["elsewhere"]
     if status in (401, 403) or {"UNAUTHORIZED", "DENIED"} & set(codes):
         return credentials_hint(host, used)
     keys = (*codes, status, status // 100, "UNSUPPORTED" if codes else "other")

@@ -272,8 +272,7 @@ class Upload:
         blob, host = self._blob, self._transport.host
         if not isinstance(outcome, Answer):
             return self._transport.unreachable(outcome, host)
-        where = f"{host}/{self._repository}"
-        action = f"accept the blob {blob.digest} ({blob.size} bytes) in {where}"
+        action = f"accept the blob {blob.digest} ({blob.size} bytes) in {host}/{self._repository}"
         return self._transport.refusal(outcome, action)
 
 

@@ -66,7 +66,6 @@ def test_places_of_credentials(
 ) -> None:
     """The files that exist are listed with their hosts, and no value; without any: where they may be."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("builder.formats.registry.credentials.SYSTEM", tmp_path / "none")
     monkeypatch.setattr("builder.formats.registry.credentials.RUN", tmp_path / "run")
     for name in (
         "REGISTRY_USER",

@@ -106,8 +106,9 @@ def test_refusal_of_another_host(fake: FakeRegistry, client: RegistryClient) -> 
     with FakeRegistry() as other:
         other.fault = lambda r: Reply(403)
         fake.fault = lambda r: Reply(307, {"Location": f"http://{other.host}{r.path}"})
-        with pytest.raises(RegistryError, match=f"{fake.host} did not .*: {other.host} answered 403"):
+        with pytest.raises(RegistryError, match=f"{fake.host} did not .*: {other.host} answered 403") as e:
             client.manifests.put("a/b", "t", b"{}", OCI_MANIFEST)
+        assert "gets no credentials" in e.value.hint
 
 
 def encrypted(
