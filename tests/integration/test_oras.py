@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from builder.core.model import SifImage
+from builder.core.model import OCI_MANIFEST, Descriptor, SifImage
 from builder.core.progress import Reporter
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
@@ -68,6 +69,20 @@ def test_apptainer_pushes(
         manifest.pop("annotations", None)  # the time in the SIF, of theirs
         manifest["config"].pop("data", None)  # the config once more, in base64, which the image-spec allows
     assert theirs == ours, "the same artifact but for that"
+
+
+def test_first_media_type(
+    sif: SifImage, registry: parts.Registry, apptainer: parts.Apptainer, tmp_path: Path
+) -> None:
+    """Apptainer and builder pull SIFs with the layer type of Singularity before 3.7 (sic)."""
+    now = sif_artifact(sif, "old.sif")
+    manifest = now.manifest.replace(SIF_LAYER.encode(), b"appliciation/vnd.sylabs.sif.layer.tar")
+    old = replace(now, manifest=manifest, manifest_descriptor=Descriptor.of(OCI_MANIFEST, manifest))
+    with RegistryClient(registry.host) as client:
+        push_tagged(old, client, "oras/old", ["1"])
+        assert pull(client, "oras/old", "1", tmp_path / "ours.sif", Store(tmp_path / "cache"))
+    apptainer.run("pull", "--no-https", tmp_path / "theirs.sif", f"oras://{registry.host}/oras/old:1")
+    assert sha256_file(tmp_path / "ours.sif") == sha256_file(tmp_path / "theirs.sif") == sif.digest
 
 
 def test_unchanged_sif(sif: SifImage, registry: parts.Registry) -> None:

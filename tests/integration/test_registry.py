@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,7 +24,16 @@ from builder.formats.registry.pull import pull_image
 from builder.formats.registry.referrers import Artifact, AttachedFile, attach, referrers
 from tests.support.image_kit import settings
 from tests.support.images import make_layer, make_test_image, push_tagged
-from tests.support.parts import Registry, RegistryFactory, skopeo
+from tests.support.parts import (
+    CLONE,
+    Registry,
+    RegistryFactory,
+    clean_environment,
+    need,
+    need_root,
+    skopeo,
+)
+from tests.support.programs import run_program
 from tests.support.releases import forget_settings
 
 pytestmark = pytest.mark.registry
@@ -150,6 +161,27 @@ def test_skopeo_login(
     monkeypatch.setenv("REGISTRY_AUTH_FILE", str(file))
     with RegistryClient(registry.host) as client:
         assert push_tagged(image, client, "a/b", ["latest"]).blobs_sent == 5
+
+
+@pytest.mark.parametrize("program", ["podman", "skopeo"])
+def test_login_of_root(make_registry: RegistryFactory, tmp_path: Path, program: str) -> None:
+    """Without XDG_RUNTIME_DIR podman and skopeo write to /run/containers/UID, where builder finds it."""
+    need_root()
+    registry = make_registry(htpasswd={ROBOT: PASSWORD})
+    ask = f"""
+from builder.formats.registry.client import RegistryClient
+with RegistryClient({registry.host!r}) as client:
+    assert client.manifests.head("a/b", "latest") is None
+print(client.credentials("a/b").source)
+"""
+    login = [*need(program), "login", "--tls-verify=false", "-u", ROBOT, "--password-stdin", registry.host]
+    script = f"""
+mkdir -p /run/containers && mount -t tmpfs none /run/containers
+{shlex.join(login)} >&2 && exec {shlex.join([sys.executable, "-c", ask])}
+"""
+    command = ["unshare", "--mount", "--propagation=private", "sh", "-ec", script]
+    done = run_program(command, clean_environment(HOME=tmp_path, PYTHONPATH=CLONE), stdin=PASSWORD)
+    assert done.stdout.strip() == f"/run/containers/{os.getuid()}/auth.json ({registry.host})"
 
 
 def test_own_authority(
