@@ -145,13 +145,15 @@ def auth_places() -> list[Path]:
 
 
 def auth_files(warn: Warn = ignore) -> Iterator[AuthFile]:
-    """Yield the files that exist in :func:`auth_places`; only root may look into podman's folder.
+    """Yield the files that exist at :func:`auth_places`.
+
+    Only root may look into podman's folder.
 
     Raises:
         RegistryError: see :func:`auth_places`; or a file cannot be read or is damaged.
     """
     for place in auth_places():
-        if os.access(place, os.F_OK) and not place.is_dir():
+        if os.environ.get("REGISTRY_AUTH_FILE") or (os.access(place, os.F_OK) and place.is_file()):
             yield AuthFile(place, warn)
 
 
