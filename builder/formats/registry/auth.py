@@ -200,9 +200,9 @@ def _parse_token(body: bytes) -> tuple[str, float]:
         token = str(data.get("token") or data.get("access_token") or "")
     except (ValueError, AttributeError):
         return "", 0.0
-    if not re.fullmatch(r"[!-~]*", token):  # it becomes part of a header
-        return "", 0.0
-    return token, max(number(str(data.get("expires_in"))) or 0, DEFAULT_LIFETIME_S)
+    is_header = re.fullmatch(r"[!-~]*", token)  # it becomes part of one
+    lifetime = max(number(str(data.get("expires_in"))) or 0, DEFAULT_LIFETIME_S)
+    return token if is_header else "", lifetime
 
 
 #: Domains of registries whose token servers are in another one: ``registry.hub.docker.com`` is

@@ -114,7 +114,8 @@ class Manifests:
         stated = printable(answer.headers.get("Docker-Content-Digest", digest), 200)
         expected = ref if is_digest(ref) else stated
         if not is_digest_of(expected, answer.body):
-            raise _mismatch(name, digest, expected)
+            message = f"digest mismatch: the manifest of {name} is {digest}, expected {expected}"
+            raise HashMismatch(message, "try again; a proxy may have changed it")
         return answer.body, stated_media_type(answer.body, answer.media_type, name), digest
 
     def put(
@@ -258,11 +259,6 @@ def _descriptor(answer: Answer, ref: str) -> Descriptor | None:
     if answer.status != 200 or not is_right or size is None or answer.media_type not in ACCEPT:
         return None
     return Descriptor(answer.media_type, digest, size)
-
-
-def _mismatch(name: str, digest: str, expected: str) -> HashMismatch:
-    message = f"digest mismatch: the manifest of {name} is {digest}, expected {expected}"
-    return HashMismatch(message, "try again; a proxy may have changed it")
 
 
 def is_digest_of(digest: str, data: bytes) -> bool:

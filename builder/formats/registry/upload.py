@@ -51,6 +51,9 @@ log = logging.getLogger(__name__)
 #: In bytes: the first chunk when one PUT fails, and the smallest. A refused chunk is followed by
 #: one of a quarter.
 FIRST_CHUNK, MIN_CHUNK = 64 << 20, 1 << 20
+#: Statuses of a registry that does not know the session, or takes no bytes by PUT: Artifactory 6
+#: answers 404 (buildkit, issue 1130).
+_OTHER_WAY = (404, 405, 501)
 #: Times that a blob's bytes may be sent: a token that expires, a refused size and broken connections
 #: may each cost some; a registry that takes one byte of each chunk cannot block an upload.
 MOST_SENT = 10
@@ -67,6 +70,8 @@ class ChunkSize:
 
     size: int = 0
     """In bytes; 0: try one PUT first."""
+    only: bool = False
+    """A PUT with bytes was refused: all go into chunks, as docker, skopeo and crane send them."""
 
 
 class Upload:
@@ -145,8 +150,7 @@ class Upload:
     def _begin(self) -> None:
         """Open an upload session."""
         repository = self._repository
-        request = self._transport.request("POST", repository, "blobs/uploads/")
-        answer = self._transport.ask(request)
+        answer = self._transport.ask(self._transport.request("POST", repository, "blobs/uploads/"))
         if not answer.is_success or "Location" not in answer.headers:  # the spec says 202
             action = f"begin an upload to {self._transport.host}/{repository}"
             raise self._transport.refusal(answer, action)
@@ -158,12 +162,12 @@ class Upload:
     def _step(self) -> Answer | None:
         """Send one PUT or PATCH; return None when the registry has the whole blob."""
         size = self._blob.size
-        in_one_request = not self._chunk or size <= self._chunk
+        in_one_request = not self._shared.only and (not self._chunk or size <= self._chunk)
         if self._offset == 0 and in_one_request:
             return self._finish(0)
         if self._offset >= size:
             return self._finish(size)
-        end = min(self._offset + self._chunk, size)
+        end = min(self._offset + (self._chunk or size), size)
         answer = self._send("PATCH", self._offset, end)
         if answer.is_success:  # the spec says 202; go-containerregistry's registry answers 204
             self._offset = min(_bytes_received(answer, end), end)
@@ -221,11 +225,13 @@ class Upload:
             return True
         if set(answer.codes()) & {"BLOB_UPLOAD_INVALID", "BLOB_UPLOAD_UNKNOWN"}:
             return False
-        return not answer.is_success and answer.status not in (404, 413, 416, *BUSY)
+        return not answer.is_success and answer.status not in (413, 416, *_OTHER_WAY, *BUSY)
 
     def _recover(self, outcome: _Outcome, failures: int) -> bool:
         """Prepare the next attempt; return True when the registry has the blob after all."""
         status = outcome.status if isinstance(outcome, Answer) else 0
+        if status in _OTHER_WAY and self._attempted:
+            self._shared.only = self._method == "PUT"
         if status not in BUSY:
             # A quarter of the last chunk, or of what was attempted; at least the registry's
             # minimum.

@@ -80,6 +80,23 @@ def test_odd_answers(
     assert fake.has("a/b", data) and fake.count(method), sentence
 
 
+@pytest.mark.parametrize("status", [404, 405, 501])
+@pytest.mark.parametrize("size", [0, 100, 3 * MIB])
+def test_no_bytes_by_put(
+    fake: FakeRegistry, client: RegistryClient, tmp_path: Path, status: int, size: int
+) -> None:
+    """A registry that takes no bytes by PUT gets chunks, one for a small blob, and at once for the next."""
+    fake.fault = lambda r: (
+        Reply(status) if r.method == "PUT" and r.headers.get("content-length") != "0" else None
+    )
+    path, data = random_blob(tmp_path, size)
+    send(client, path, data)
+    send(client, *random_blob(tmp_path, 200))
+    assert fake.has("a/b", data)
+    refused = fake.count("PUT") - 2
+    assert refused == 1 and fake.count("POST") == 3, "one PUT was tried, whatever followed"
+
+
 def test_cut_is_kept(fake: FakeRegistry, client: RegistryClient, tmp_path: Path) -> None:
     """A registry that keeps a cut blob under the digest of the whole one gets all of it again."""
     path, data = random_blob(tmp_path, 8 * MIB)
