@@ -23,7 +23,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -70,7 +70,7 @@ class Git:
     Args:
         folder: the repository; it is created if it does not exist.
         url: the remote; may contain a user and password. No redirect leads from https to http.
-        authorities: a file with those that are trusted in place of the system's.
+        env: further variables; SSL_CERT_FILE has those whom git trusts in place of the system's.
 
     Raises:
         UsageError: git is not installed.
@@ -78,16 +78,17 @@ class Git:
         GitError: the repository cannot be created.
     """
 
-    def __init__(self, folder: Path, url: str = "", authorities: Path | None = None) -> None:
+    def __init__(self, folder: Path, url: str = "", env: Mapping[str, str] | None = None) -> None:
         if shutil.which("git") is None:
             hint = "install it (apt install git), or name an archive instead"
             raise UsageError("git is not installed", hint)
         self._folder = folder.resolve()  # git takes a path through a symlink for another folder
         http = ("protocol.http.allow", "always" if url.startswith("http:") else "user")
         remote, secrets = _remote(url) if url else ([], {})
-        if authorities is not None:
-            remote.append(("http.sslCAInfo", str(authorities)))
-        self._env = {**_environment([*_SETTINGS.items(), http, *remote]), **secrets}
+        if env and "SSL_CERT_FILE" in env:
+            remote.append(("http.sslCAInfo", env["SSL_CERT_FILE"]))
+        variables = _environment([*_SETTINGS.items(), http, *remote])
+        self._env = {**variables, **secrets, **(env or {})}
         if not (folder / "HEAD").exists():
             folder.mkdir(parents=True, exist_ok=True)
             self.run("init", "--quiet", "--bare", "--template=", ".")

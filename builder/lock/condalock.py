@@ -23,6 +23,7 @@ from builder.core.model import MAIN, Lock, LockedPackage, LockRecord
 from builder.core.progress import working
 from builder.core.redact import redact
 from builder.core.store.leftovers import temporary_folder
+from builder.formats.net.trust import network_variables
 
 from .channels import SolverChannel, named_channels, stored_url
 from .file import read_lock
@@ -132,6 +133,7 @@ def _command(platform: str, program: Path) -> list[str]:
 def _run(command: Sequence[str], work: Path, request: SolveRequest) -> None:
     path = request.environment.path
     env = {name: value for name, value in os.environ.items() if not name.startswith("BUILDER_")}
+    env |= network_variables(work)
     late = FetchError(f"{path}: conda-lock found no solution within {_LIMIT_S} s", _OMIT)
     done = run_tool(command, work, env, _LIMIT_S, late)
     if done.returncode:

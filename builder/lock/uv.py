@@ -19,7 +19,7 @@ from builder.core.errors import BuilderError, FetchError, SolveError
 from builder.core.markers import ARCHITECTURES
 from builder.core.redact import redact
 from builder.core.store.folders import CacheFolders
-from builder.formats.net.trust import network_hint, write_bundle
+from builder.formats.net.trust import network_hint, network_variables
 from builder.formats.net.urlvariables import is_own
 
 from .hints import pip_hint
@@ -134,7 +134,7 @@ def _environment(programs: Path) -> dict[str, str]:
     programs.mkdir()
     (programs / "git").symlink_to(shutil.which("false") or os.devnull)
     env = {name: value for name, value in os.environ.items() if not _is_setting(name)}
-    env |= {"SSL_CERT_FILE": str(write_bundle(programs)), "NO_COLOR": "1", "UV_NO_WRAP": "1"}
+    env |= {**network_variables(programs), "NO_COLOR": "1", "UV_NO_WRAP": "1"}
     env["PATH"] = f"{programs}:{env.get('PATH', os.defpath)}"
     env.pop("SSL_CERT_DIR", None)  # the bundle has its authorities
     return env

@@ -13,6 +13,7 @@ from tests.support.channel import serve, simple_index
 from tests.support.company import CompanyNetwork, company_network
 from tests.support.parts import RegistryFactory
 from tests.support.project import TinyProject, edit, tiny_channel, tiny_project
+from tests.support.proxy import proxy_to
 from tests.support.signkeys import make_pair
 from tests.support.wheels import make_wheel
 
@@ -89,6 +90,29 @@ def test_untrusted(network: CompanyNetwork, project: TinyProject, tmp_path: Path
         project.environment.write_text(text)
         text = errors("lock", "tiny")
         assert "UnknownIssuer" in text and hint in text and "system-certs" not in text
+
+
+def test_programs_and_no_proxy(network: CompanyNetwork, project: TinyProject) -> None:
+    """rattler and uv ask this machine directly, as builder does; an error from a proxy names it."""
+    with proxy_to("127.0.0.1:9", "502 Bad Gateway") as proxy:
+        env = {k: v for k, v in project.variables().items() if not k.lower().endswith("_proxy")}
+        env = {**env, "https_proxy": f"http://me:hush@{proxy.host}", "NO_PROXY": "*.site.invalid"}
+        del env["PIP_NO_INDEX"]
+
+        def lock(text: str, code: int) -> str:
+            project.environment.write_text(text)
+            command = [sys.executable, "-m", "builder", "lock", "tiny"]
+            done = network.run(command, env, project.root, check=False)
+            assert done.returncode == code and "hush" not in done.stderr, done.stderr
+            return done.stderr
+
+        text, hint = project.environment.read_text(), f"check the proxy {proxy.host} of https_proxy"
+        lock(text, 0)
+        for part in ("channel", "simple"):
+            here = f"{network.web}/{part}"
+            for host, is_asked in (("packages.site.invalid", False), ("packages.site", True)):
+                error = lock(text.replace(here, f"https://{host}/{part}"), 6)
+                assert (hint in error) == (f"{host}:443" in proxy.asked) == is_asked, error
 
 
 def test_channel_through_socks(

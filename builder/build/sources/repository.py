@@ -21,7 +21,8 @@ from builder.core.store.folders import CacheFolders
 from builder.core.workspace import Workspace
 from builder.formats.net.findlinks import as_path
 from builder.formats.net.mirrors import mirrors_of
-from builder.formats.net.trust import authorities, network_hint, write_bundle
+from builder.formats.net.proxies import exclusions
+from builder.formats.net.trust import authorities, network_hint, network_variables
 from builder.lock.sourcerecords import GIT_HASH
 
 _FETCH = ("--quiet", "--no-write-fetch-head", "--force")
@@ -136,8 +137,9 @@ class Repository:
         for place in [*mirrors_of(self._settings, without_userinfo(self._url)), self._url]:
             path = as_path(place)
             # git trusts the system's by itself, and those of the user's settings of git
-            bundle = write_bundle(self._folder) if len(authorities()) > 1 else None
-            yield Git(folder, path.as_uri() if path is not None else place, bundle)
+            own = len(authorities()) > 1
+            env = network_variables(self._folder) if own else exclusions()
+            yield Git(folder, path.as_uri() if path is not None else place, env)
 
     def _fetched(self, revision: str) -> str | None:
         """Fetch one revision without its history and return its commit, None if there is none.

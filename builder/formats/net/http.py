@@ -44,7 +44,7 @@ def why_unreachable(error: Exception) -> str:
 
     If it was asked through a proxy, the reason names the proxy.
     """
-    found = (_reason(cause) for cause in (error, *causes(error)))
+    found = map(_reason, causes(error))
     reason = next(filter(None, found), "") or redact(str(error)) or type(error).__name__
     return f"{reason}{''.join(getattr(error, '__notes__', ()))}"
 
@@ -56,9 +56,12 @@ def _reason(error: BaseException) -> str:
         return f"the proxy refused: {error}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
     if isinstance(error, socket.gaierror):
         return "unknown host name"
-    if isinstance(error, httpx2.ReadError | httpx2.WriteError | httpx2.RemoteProtocolError):
+    broken = isinstance(error, httpx2.ReadError | httpx2.WriteError | httpx2.RemoteProtocolError)
+    if broken and "_ALERT_" not in str(error):  # whoever ends TLS says why
         return f"the connection broke ({type(error).__name__})"
     return "it refuses connections" if isinstance(error, ConnectionRefusedError) else ""
 
@@ -108,19 +111,20 @@ class _Routes(httpx2.BaseTransport):
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         proxy = proxy_for(str(request.url))
-        with self._lock:
-            if proxy not in self._transports:
-                url = proxy.url if proxy else None
-                route = httpx2.HTTPTransport(verify=self._tls, limits=self._limits, proxy=url)
-                self._transports[proxy] = route
         try:
+            with self._lock:
+                if proxy not in self._transports:
+                    url = proxy.url if proxy else None
+                    route = httpx2.HTTPTransport(verify=self._tls, limits=self._limits, proxy=url)
+                    self._transports[proxy] = route
             return self._transports[proxy].handle_request(request)
-        except UnicodeError as e:  # of the resolver, for "a..b" (httpx2 2.16)
-            raise httpx2.ConnectError(f"not a host name: {e}") from None
+        except (UnicodeError, httpx2.InvalidURL) as e:  # "a..b" (httpx2 2.16), or a proxy's URL
+            error: httpx2.TransportError = httpx2.ConnectError(f"not a host name: {e}")
         except httpx2.TransportError as e:
-            if proxy:
-                e.add_note(f", through {proxy}")
-            raise
+            error = e
+        if proxy:
+            error.add_note(f", through {proxy}")
+        raise error
 
     def close(self) -> None:
         for transport in self._transports.values():

@@ -53,11 +53,10 @@ def proxy_for(url: str) -> Proxy | None:
         FetchError: the variable names something else than a proxy.
     """
     target = urlsplit(url)
-    proxy = next(_proxies(target.scheme), None)
+    proxy = named_proxy(target.scheme)
     if proxy is None or is_loopback(target.netloc.rpartition("@")[2].lower()):
         return None
-    excluded = re.split(r"[,\s]+", os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "")
-    if any(_includes(entry.lower(), target) for entry in excluded if entry):
+    if any(_includes(name, port, target) for name, port in _excluded()):
         return None
     try:
         parts = urlsplit(proxy.url)
@@ -71,26 +70,52 @@ def proxy_for(url: str) -> Proxy | None:
     return proxy
 
 
-def _proxies(scheme: str) -> Iterator[Proxy]:
-    """Yield the proxies that are named for a scheme, the first counts."""
+def exclusions() -> dict[str, str]:
+    """Return NO_PROXY for programs that read less of it: uv, rattler and git.
+
+    reqwest and curl 7.88 know neither ``*.name`` nor a port, and ask a proxy for this machine.
+    """
+    names = [name.removeprefix("*.") for name, _ in _excluded()]
+    loopback = ("localhost", "127.0.0.1", "127.0.0.0/8", "::1")
+    value = "*" if "*" in names else ",".join([*names, *loopback])  # curl knows * alone
+    return {"no_proxy": value, "NO_PROXY": value}
+
+
+def named_proxy(scheme: str) -> Proxy | None:
+    """Return the proxy that is named for a scheme; some hosts may be asked directly."""
     names = [f"{scheme}_proxy", f"{scheme}_proxy".upper(), "all_proxy", "ALL_PROXY"]
     for name in names:
         if value := os.environ.get(name, "").strip():
-            yield Proxy(name, value if "://" in value else f"http://{value}")
+            return Proxy(name, value if "://" in value else f"http://{value}")
+    return None
 
 
-def _includes(entry: str, target: SplitResult) -> bool:
+def _excluded() -> Iterator[tuple[str, str]]:
+    """Yield the names, addresses and ranges in NO_PROXY, each with its port or an empty text."""
+    text = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    for entry in re.split(r"[,\s]+", text.lower()):
+        found = re.fullmatch(r"([^:]*|\[.*\]):(\d+)", entry)
+        name, port = found.groups() if found else (entry, "")
+        if name := _as_in_dns(name.strip("[]")):
+            yield name, port
+
+
+def _as_in_dns(name: str) -> str:
+    """Return a name with ``xn--`` labels, without dots around it."""
+    with suppress(UnicodeError):
+        return name.strip(".").encode("idna").decode()
+    return name
+
+
+def _includes(name: str, port: str, target: SplitResult) -> bool:
     """Return whether an entry of NO_PROXY includes the host of a URL."""
-    host = (target.hostname or "").rstrip(".")
-    if entry == "*":
-        return True
-    with suppress(ValueError):  # a name, or something with a port
-        return ipaddress.ip_address(host) in ipaddress.ip_network(entry.strip("[]"), strict=False)
-    name, _, port = entry.rpartition(":") if re.search(r"[^:]:\d+$", entry) else (entry, "", "")
+    host = _as_in_dns(target.hostname or "")
     if port and int(port) != (target.port or _PORTS.get(target.scheme)):
         return False
-    name = name.strip("[]")
+    if name == "*":
+        return True
+    with suppress(ValueError):  # a name
+        return ipaddress.ip_address(host) in ipaddress.ip_network(name, strict=False)
     if name.startswith("*."):
         return host.endswith(name[1:])
-    name = name.lstrip(".")
-    return bool(name) and (host == name or host.endswith(f".{name}"))
+    return host == name or host.endswith(f".{name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import re
@@ -9,23 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder.core.datafiles import table
 from builder.core.errors import FetchError
 from builder.core.settings import expand_home, home_folder
 from builder.core.store.files import write_atomic
 
 from .pipconfig import pip_configuration
+from .proxies import exclusions, named_proxy
 
 if TYPE_CHECKING:  # slow to import, and not needed if nothing is downloaded
     import ssl
 
-_HINT = (
-    "if your network has an authority of its own, name the file with its certificate in "
-    "SSL_CERT_FILE, or install it on this machine (docs/offline.md)"
-)
-_NO_SOCKS = (
-    "py-rattler 0.28 reads no channel through a SOCKS proxy: name one for http in HTTPS_PROXY, "
-    "or lock on a machine that needs none; a build from the lock works through SOCKS"
-)
 #: Where distributions keep their authorities (truststore 0.10 has the same list).
 _SYSTEM = (
     "/etc/ssl/certs/ca-certificates.crt",
@@ -35,7 +30,9 @@ _SYSTEM = (
     "/etc/ssl/cert.pem",
 )
 _VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_CERTIFICATE = re.compile(r"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.*?)-----END", re.DOTALL)
+#: The purpose "serverAuth" in DER (RFC 5280, 4.2.1.12).
+_FOR_SERVERS = bytes.fromhex("06082b06010505070301")
 
 
 def network_hint(reason: str, otherwise: str) -> str:
@@ -45,35 +42,40 @@ def network_hint(reason: str, otherwise: str) -> str:
         reason: in the words of builder, uv, rattler or git.
         otherwise: the hint if it is not about certificates or proxies.
     """
-    if "unsupported scheme socks" in reason:
-        return _NO_SOCKS
-    return _HINT if "certificate" in reason else otherwise
+    hints = table(__file__, "hints.yaml").items()
+    found = next((hint for pattern, hint in hints if re.search(pattern, reason)), otherwise)
+    return found.replace("{proxy}", str(named_proxy("https") or named_proxy("http")))
 
 
 def authorities() -> dict[Path, str]:
-    """Return files and folders with authorities, with who names them: the system is the first.
+    """Return files with authorities, with who names them: the system is the first.
 
     The system's are those of the distribution, else of this Python, else of certifi. Further ones
     are named by SSL_CERT_FILE, SSL_CERT_DIR, REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE, and PIP_CERT or
-    ``cert`` in pip's configuration.
+    ``cert`` in pip's configuration. All files of a folder count, as for Go, whatever their names;
+    nobody (an empty text) names them, so they may be something else.
 
     Raises:
-        FetchError: one of them names nothing that exists.
+        FetchError: a variable names nothing that exists.
     """
     import ssl
 
     import certifi
 
     own = ssl.get_default_verify_paths().openssl_cafile
-    known = (path for path in map(Path, (*_SYSTEM, own, certifi.where())) if path.is_file())
-    found = {next(known).resolve(): "the system"}
+    # os.path, as Path.exists and Path.is_file raise what they are not permitted to see
+    known = filter(os.path.isfile, (*_SYSTEM, own, certifi.where()))
+    found = {Path(next(filter(os.path.getsize, known))).resolve(): "the system"}
     named = [(name, os.environ.get(name, "").split(os.pathsep)) for name in _VARIABLES]
     named.append(("PIP_CERT, or cert of pip's configuration,", [pip_configuration().cert or ""]))
     for name, values in named:
-        for path in map(expand_home, filter(None, values)):
-            if not path.exists():
-                raise _unusable(f"{name} names {path}", "it does not exist")
-            found.setdefault(path.resolve(), name)
+        paths = [*map(expand_home, filter(None, values))]
+        existing = [*filter(os.path.exists, paths)]
+        if paths and not existing:
+            raise _unusable(f"{name} names {paths[0]}", "it does not exist, or is not readable")
+        for path in existing:
+            for file in filter(os.path.isfile, sorted(path.glob("*")) or [path]):
+                found.setdefault(file.resolve(), name if file == path else "")
     return found
 
 
@@ -84,18 +86,36 @@ def write_bundle(folder: Path) -> Path:
         folder: gets the file ``authorities.pem``, if they are in more than one.
 
     Raises:
-        FetchError: see :func:`authorities`.
+        FetchError: see :func:`tls_context`.
     """
-    places = [*authorities()]
-    if len(places) == 1:
-        return places[0]
-    files = [file for place in places for file in (sorted(place.glob("*")) or [place])]
-    readable = (file for file in files if file.is_file() and os.access(file, os.R_OK))
-    texts = [file.read_text(errors="replace") for file in readable]
-    blocks = dict.fromkeys(block for text in texts for block in _CERTIFICATE.findall(text))
+    files = [*authorities()]
+    if len(files) == 1:
+        return files[0]
+    tls_context()  # or the error that names a file
+    texts = [file.read_text(errors="replace") for file in files if os.access(file, os.R_OK)]
+    blocks = dict.fromkeys(block for text in texts for block in _certificates(text))
     bundle = folder / "authorities.pem"
-    write_atomic(bundle, "".join(f"{block}\n" for block in blocks).encode())
+    write_atomic(bundle, "".join(blocks).encode())
+    bundle.chmod(0o644)  # independent of the umask: apt may run as another user
     return bundle
+
+
+def _certificates(text: str) -> Iterator[str]:
+    """Yield the certificates of a file, as every program reads them.
+
+    Only OpenSSL reads what ``openssl x509 -trustout`` writes: purposes follow the certificate.
+    """
+    import ssl
+
+    check = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for block in _CERTIFICATE.findall(text):
+        with contextlib.suppress(ValueError, OSError):  # a folder has anything
+            content = base64.b64decode(block)
+            end = 4 + int.from_bytes(content[2:4]) if content[1] == 0x82 else len(content)
+            check.load_verify_locations(cadata=content[:end])
+            accepted, _, _ = content[end:].partition(b"\xa0")  # then the rejected purposes
+            if len(content) <= end + 2 or _FOR_SERVERS in accepted:
+                yield ssl.DER_cert_to_PEM_cert(content[:end])
 
 
 def tls_context(host: str = "") -> ssl.SSLContext:
@@ -114,42 +134,49 @@ def tls_context(host: str = "") -> ssl.SSLContext:
     # authorities that lack some extensions (VERIFY_X509_STRICT), as those of companies do.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as curl and Go
+    context.set_ciphers("DEFAULT")  # as curl; those of Python leave out what old servers have
     trusted = authorities()
-    users = (home_folder() / ".config/containers", home_folder() / ".docker")
+    users = [home_folder() / name for name in (".config/containers", ".config/docker", ".docker")]
     parents = (Path("/etc/docker"), Path("/etc/containers"), *users) if host else ()
-    for folder in (parent / "certs.d" / host for parent in parents):
+    folders = (parent / "certs.d" / host for parent in parents)
+    for folder in filter(os.path.exists, folders):  # like skopeo without those of other users
         trusted |= dict.fromkeys(sorted(folder.glob("*.crt")), "certs.d")
         for file in sorted(folder.glob("*.cert")):
-            with _certificates(f"certs.d names {file}"):
+            with _named(f"certs.d names {file}, which needs a .key beside it"):
                 context.load_cert_chain(file, file.with_suffix(".key"))
     for path, name in trusted.items():
-        with _certificates(f"{name} names {path}"):
-            is_folder = path.is_dir()
-            context.load_verify_locations(
-                cafile=None if is_folder else path, capath=path if is_folder else None
-            )
+        with _named(f"{name} names {path}") if name else contextlib.suppress(OSError):
+            context.load_verify_locations(path)
     return context
 
 
-@contextlib.contextmanager
-def trusted(folder: Path) -> Iterator[None]:
-    """Name all authorities in SSL_CERT_FILE of this process, for a library that reads it.
+def network_variables(folder: Path) -> dict[str, str]:
+    """Return variables by which other programs trust all authorities, and ask the same proxies.
 
     Args:
         folder: see :func:`write_bundle`.
     """
-    before = os.environ.get("SSL_CERT_FILE")
-    os.environ["SSL_CERT_FILE"] = str(write_bundle(folder))
-    try:
-        yield
-    finally:
-        del os.environ["SSL_CERT_FILE"]
-        if before is not None:
-            os.environ["SSL_CERT_FILE"] = before
+    bundle = str(write_bundle(folder))
+    return {"SSL_CERT_FILE": bundle, "REQUESTS_CA_BUNDLE": bundle, **exclusions()}
 
 
 @contextlib.contextmanager
-def _certificates(what: str) -> Iterator[None]:
+def trusted(folder: Path) -> Iterator[None]:
+    """Set :func:`network_variables` in this process, for a library that reads them."""
+    variables = network_variables(folder)
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _named(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as e:  # includes ssl.SSLError
@@ -157,4 +184,5 @@ def _certificates(what: str) -> Iterator[None]:
 
 
 def _unusable(what: str, reason: str) -> FetchError:
-    return FetchError(f"{what}, but {reason}", "correct or unset it, or let this user read it")
+    hint = "correct or unset it; a file must be in PEM form, and readable for this user"
+    return FetchError(f"{what}, but {reason}", hint)

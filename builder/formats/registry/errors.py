@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ssl
-
 from builder.core.datafiles import table
 from builder.core.errors import RegistryError
-from builder.formats.net.http import causes, why_unreachable
+from builder.formats.net.http import why_unreachable
 from builder.formats.net.proxies import is_loopback
 from builder.formats.net.trust import network_hint
 
@@ -59,9 +57,8 @@ def connection_text(error: Exception, host: str) -> tuple[str, str]:
     """
     hints: dict[str, str] = table(__file__, "hints.yaml")
     reason = why_unreachable(error)
-    if any(isinstance(cause, ssl.SSLError) for cause in causes(error)) and "cert" not in reason:
-        if is_loopback(host):  # plain http failed before
+    if reason.startswith("TLS failed"):
+        if is_loopback(host) and "alert" not in reason:  # plain http failed before
             return "it speaks neither http nor https", hints["starting"]
-        return "TLS failed", hints["plain http"]
-    hint = hints["proxy"] if "the proxy " in reason else hints.get(reason, hints["broken"])
-    return reason, network_hint(reason, hint)
+        return reason, network_hint(reason, hints["TLS failed"])
+    return reason, network_hint(reason, hints.get(reason, hints["broken"]))

@@ -15,6 +15,7 @@ from builder.core.settings import Settings
 from builder.lock.spec import SourceSpec, spec_of
 from tests.support.gitserver import GitServer, Repo
 from tests.support.parts import make_certificates
+from tests.support.proxy import proxy_to
 from tests.support.secretwatch import Secrets
 from tests.unit.build.sources.conftest import Open
 
@@ -87,6 +88,19 @@ def test_commit_that_is_gone(repo: Repo, opened: Open, settings: Settings) -> No
     assert "builder lock" in error.hint
     with opened(git(repo.url, "main"), locked) as tree:  # the cache has it still
         assert tree.locked == locked
+
+
+def test_no_proxy(repo: Repo, opened: Open, git_server: GitServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """git asks this machine, and the hosts of NO_PROXY, directly, as builder does."""
+    with proxy_to("127.0.0.1:9", "502 Bad Gateway") as proxy:
+        monkeypatch.setenv("ALL_PROXY", f"http://{proxy.host}")
+        with opened(git(f"{git_server.url}/tool")):
+            assert not proxy.asked
+        monkeypatch.setenv("NO_PROXY", "*.site.invalid git.site:80")
+        for host in ("a.site.invalid", "git.site"):
+            assert "resolve" in fails(opened(git(f"http://{host}/tool"))).message
+        assert not proxy.asked
+        assert proxy.host in str(fails(opened(git("https://other.site/tool"))).hint)
 
 
 def test_web_server(repo: Repo, opened: Open, git_server: GitServer) -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import base64
+import re
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
 from builder.formats.net import http
+from builder.formats.net.trust import network_hint
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.errors import RegistryError
 from tests.support.channel import Server, serve
+from tests.support.parts import make_certificates
 from tests.support.ports import free_ports
 from tests.support.proxy import proxy_to
 
@@ -104,6 +109,56 @@ def test_dead_proxy(no_proxies: None, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setenv("HTTPS_PROXY", "socks5://proxy.invalid")
     assert http.probe("https://files.site/").endswith(", through the proxy proxy.invalid of HTTPS_PROXY")
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "\u0661.0.0.1", "me:se\x7fcret@proxy"])
+def test_proxy_without_host_name(host: str, no_proxies: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callers know errors of httpx2 only; the password is in no message."""
+    monkeypatch.setenv("HTTPS_PROXY", f"http://{host}:3128")
+    reason = http.probe("https://files.site/")
+    shown = host.rpartition("@")[2]
+    assert reason.startswith("not a host name: ")
+    assert reason.endswith(f", through the proxy {shown}:3128 of HTTPS_PROXY") and "cret" not in reason
+
+
+def test_plain_proxy(web: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a proxy that does not speak https itself, its variable is said."""
+    monkeypatch.setenv("HTTPS_PROXY", web.url.replace("http:", "https:"))
+    reason = http.probe("https://files.site/")
+    assert reason.startswith("TLS failed: ") and reason.endswith(" of HTTPS_PROXY")
+    assert "http://HOST:PORT" in network_hint(reason, "another")
+    with pytest.raises(RegistryError, match=re.escape(f"cannot reach files.site: {reason}")) as caught:
+        RegistryClient("files.site").manifests.head("team/image", "1")
+    assert "http://HOST:PORT" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"ciphers": "ECDHE-ECDSA-AES128-SHA", "maximum_version": ssl.TLSVersion.TLSv1_2}, ""),
+        ({"ciphers": "AECDH-AES128-SHA:@SECLEVEL=0", "maximum_version": ssl.TLSVersion.TLSv1_2}, "alert"),
+        ({"verify_mode": ssl.CERT_REQUIRED}, "alert certificate required"),
+    ],
+)
+def test_tls(
+    settings: dict[str, Any],
+    reason: str,
+    tmp_path: Path,
+    no_proxies: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Older servers are accepted as curl does; why a server ends TLS is said in its words."""
+    authority, certificate, key = make_certificates(tmp_path / "tls")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    context.load_verify_locations(authority)
+    context.set_ciphers(settings.pop("ciphers", "DEFAULT"))
+    for name, value in settings.items():
+        setattr(context, name, value)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    with serve(tmp_path, context) as server:
+        found = http.probe(f"{server.url}/tls/ext")
+    assert found == reason if not reason else found.startswith("TLS failed: ") and reason in found
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 70 + ".org"])

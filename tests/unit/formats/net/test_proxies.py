@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builder.core.errors import FetchError
-from builder.formats.net.proxies import is_loopback, proxy_for
+from builder.formats.net.proxies import exclusions, is_loopback, proxy_for
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +55,15 @@ def test_loopback(host: str, answer: bool) -> None:
         ("[fd00::1]:5000", "https://[fd00::1]:5000/", "https://[fd00::1]/"),
         ("a.org,b.org c.org, ,", "https://a.org/ https://b.org/ https://c.org/", "https://d.org/"),
         ("10.0.0.0/99,::/200,:80,.", "", "https://10.0.0.1/ https://a.org/"),
+        ("example.org.", "https://example.org/ https://a.example.org/ https://example.org./", ""),
+        ("a.org , .example.org.:443", "https://a.example.org/", "https://a.example.org:8/"),
+        (".示例.com", "https://www.xn--fsq092h.com/ https://示例.com/", "https://xn--fsq092h.org/"),
+        (
+            "xn--fsq092h.com,*.BÜCHER.org",
+            "https://a.示例.com/ https://a.xn--bcher-kva.org/",
+            "https://bücher.org/",
+        ),
+        ("2001:db8::52:1", "https://[2001:db8::52:1]:8/", "https://[2001:db8::52:2]/"),
     ],
 )
 def test_hosts_without_proxy(entry: str, direct: str, proxied: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +79,16 @@ def test_this_machine(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in Go, no proxy is asked for this machine."""
     monkeypatch.setenv("ALL_PROXY", "http://proxy:3128")
     assert proxy_for(url) is None
+
+
+def test_for_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uv, rattler and git get no form that they do not read, and ask no proxy for this machine."""
+    monkeypatch.setenv("NO_PROXY", " *.site.org a.org:5000,[fd00::1]:80 ,.B.org., 10.0.0.0/8")
+    found = exclusions()
+    assert found["no_proxy"].startswith("site.org,a.org,fd00::1,b.org,10.0.0.0/8,localhost,127.0.0.1,")
+    assert found["no_proxy"] == found["NO_PROXY"]
+    monkeypatch.setenv("no_proxy", "a.org, *")
+    assert exclusions()["no_proxy"] == "*"
 
 
 def test_which(monkeypatch: pytest.MonkeyPatch) -> None:

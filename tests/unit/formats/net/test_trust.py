@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 
 import certifi
@@ -58,15 +60,62 @@ def test_named_beside_the_system(
 
 
 def test_folder(authority: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """SSL_CERT_DIR may name several folders; what is no certificate in them does not matter."""
-    folders = [tmp_path / "a", tmp_path / "b"]
-    for folder in folders:
-        folder.mkdir()
+    """SSL_CERT_DIR may name several folders; what is no certificate in them does not matter.
+
+    Neither do missing folders, and names that OpenSSL does not look for.
+    """
+    folders = [tmp_path / "a", tmp_path / "b", tmp_path / "missing"]
+    for folder in folders[:2]:
+        (folder / "below").mkdir(parents=True)
         (folder / "README").write_text("no certificate")
+        damaged = "-----BEGIN CERTIFICATE-----\nMIIBdamaged\n-----END CERTIFICATE-----\n"
+        (folder / "damaged.pem").write_text(damaged)
     (folders[1] / "company.crt").write_text(authority.read_text())
     monkeypatch.setenv("SSL_CERT_DIR", ":".join(map(str, folders)))
-    assert authority.read_text().strip() in write_bundle(tmp_path).read_text()
-    tls_context()
+    bundle = write_bundle(tmp_path)
+    assert authority.read_text().strip() in bundle.read_text()
+    assert names(ssl.create_default_context(cafile=bundle)) == names(tls_context())
+
+
+@pytest.mark.parametrize(
+    ("written", "is_trusted"),
+    [
+        ("x509 -trustout", True),
+        ("x509 -addtrust serverAuth -addreject emailProtection", True),
+        ("x509 -addreject serverAuth", False),
+        ("x509 -addtrust emailProtection", False),
+        ("x509 -text", True),
+        ("", True),
+    ],
+)
+def test_kinds_of_pem(
+    written: str, is_trusted: bool, authority: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of what OpenSSL reads, the bundle has what other programs should trust, as they read it."""
+    file, text = tmp_path / "company.pem", authority.read_text().replace(" CERT", " X509 CERT")
+    if written:
+        command = ["openssl", *written.split(), "-in", str(authority)]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    file.write_text(f"\ufeff# A comment\r\n{text}".replace("\n", "\r\n"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    assert (authority.read_text().strip() in write_bundle(tmp_path).read_text()) == is_trusted
+
+
+def test_mode(authority: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """mmdebstrap's apt reads the bundle as another user."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    before = os.umask(0o077)
+    try:
+        assert write_bundle(tmp_path).stat().st_mode & 0o777 == 0o644
+    finally:
+        os.umask(before)
+
+
+def test_empty_store(authority: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A store without content, as before ca-certificates is configured, is none."""
+    (tmp_path / "empty.pem").touch()
+    monkeypatch.setattr(trust, "_SYSTEM", (str(tmp_path / "empty.pem"), str(authority)))
+    assert [*authorities()] == [authority]
 
 
 def test_system_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -105,31 +154,93 @@ def test_registry(authority: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert "builder tests CA" in names(tls_context("registry.site:5000"))
     assert "builder tests CA" not in names(tls_context("registry.site")) | names(tls_context())
     (folder / "client.cert").write_text("no certificate")
-    with pytest.raises(FetchError, match="certs.d names .*client.cert, but it cannot be used"):
+    match = "certs.d names .*client.cert, which needs a .key beside it, but it cannot be used"
+    with pytest.raises(FetchError, match=match):
         tls_context("registry.site:5000")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user")
+def test_closed_folders(authority: Path, tmp_path: Path) -> None:
+    """Folders of others are skipped, and a file in one is an error that names its variable."""
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.owner() == "root" and folder.parent != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    closed = tmp_path / "home/.docker"
+    (closed / "certs.d/registry.site").mkdir(parents=True)
+    (closed / "ca.crt").write_text(authority.read_text())
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open/ca.crt").symlink_to(closed / "ca.crt")
+    closed.chmod(0o700)
+    code = """if True:
+        import os, sys
+        from builder.core.errors import FetchError
+        from builder.formats.net.trust import authorities, tls_context, write_bundle
+        tls_context()  # imports what only root may read
+        os.setgroups([])
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+        tls_context("registry.site")
+        os.environ["SSL_CERT_DIR"] = f"{sys.argv[1]}:{sys.argv[2]}"
+        assert len(authorities()) == 1 == len({write_bundle(None): 0})
+        os.environ["SSL_CERT_FILE"] = f"{sys.argv[1]}/ca.crt"
+        try:
+            tls_context()
+        except FetchError as e:
+            assert "SSL_CERT_FILE names" in e.message and "not readable" in e.message
+        else:
+            raise AssertionError
+    """
+    own = {k: v for k, v in os.environ.items() if k not in VARIABLES}
+    env = {**own, "HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code, closed, tmp_path / "open"], env=env, check=True)
 
 
 @pytest.mark.parametrize("before", [None, "/before.pem"])
 def test_for_a_library(before: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """SSL_CERT_FILE is as before afterwards."""
-    if before:
-        monkeypatch.setattr(trust, "_VARIABLES", ())
-        monkeypatch.setenv("SSL_CERT_FILE", before)
+    """Variables are as before afterwards."""
+    monkeypatch.setattr(trust, "_VARIABLES", ())
+    for name in ("SSL_CERT_FILE", "no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, before) if before else monkeypatch.delenv(name, raising=False)
     with trusted(tmp_path):
         assert os.environ["SSL_CERT_FILE"] == str(tmp_path / "system.pem")
-    assert os.environ.get("SSL_CERT_FILE") == before
+        assert "localhost" in os.environ["NO_PROXY"]
+    assert os.environ.get("SSL_CERT_FILE") == os.environ.get("no_proxy") == before
 
 
 @pytest.mark.parametrize(
     ("reason", "hinted"),
     [
-        ("its certificate is not trusted: self-signed certificate", True),
+        ("its certificate is not trusted: self-signed certificate, through the proxy p:1 of ALL_PROXY", True),
         ("invalid peer certificate: UnknownIssuer", True),  # uv, rattler
         ("SSL certificate problem: unable to get local issuer certificate", True),  # git with OpenSSL
         ("server certificate verification failed. CAfile: none CRLfile: none", True),  # git with GnuTLS
+        ("its certificate is not trusted: certificate has expired", False),
+        ('invalid peer certificate: certificate not valid for name "127.0.0.1"', False),  # uv
+        ("SSL: no alternative certificate subject name matches target host name", False),  # git
+        ("TLS failed: tlsv13 alert certificate required", False),
         ("unknown host name", False),
     ],
 )
 def test_one_hint(reason: str, hinted: bool) -> None:
     """Whoever says that a certificate is not trusted, the hint is the same."""
     assert ("SSL_CERT_FILE" in network_hint(reason, "another")) == hinted
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "client error (Connect) cause: tunnel error: proxy authorization required",  # uv
+        "client error (Connect) Caused by: tunnel error: unsuccessful",  # rattler
+        "unable to access 'https://a.org/': CONNECT tunnel failed, response 407",  # git
+        "unable to access 'https://a.org/': Received HTTP code 407 from proxy after CONNECT",
+        "HTTP status client error (407 Proxy Authentication Required) for url (http://a.org/)",
+    ],
+)
+def test_proxy_hint(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever was refused by a proxy, the hint names it, without its password."""
+    monkeypatch.setenv("https_proxy", "http://me:secret@login:3128")
+    hint = network_hint(reason, "another")
+    assert hint.startswith("check the proxy login:3128 of https_proxy,")
+    own = "the proxy refused: 502 Bad Gateway, through the proxy login:3128 of http_proxy"
+    assert network_hint(own, "another").startswith("correct the variable,")
+    assert network_hint("https://proxy.site/ does not answer (unknown host name)", "another") == "another"
