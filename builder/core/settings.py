@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from .errors import UsageError
+from .redact import redact
 
 #: The time stamp of files in layers unless SOURCE_DATE_EPOCH is set: 1980-01-01, the first day of zip.
 DEFAULT_EPOCH = 315532800
@@ -118,10 +121,13 @@ def _integer(env: Mapping[str, str], name: str, default: int, least: int, most: 
 def _mirrors(text: str) -> tuple[tuple[str, str], ...]:
     pairs = []
     for word in text.split():
-        source, sep, target = word.partition("=")
-        if not sep or not source or not target:
+        source, _, target = word.partition("=")
+        is_pair = False
+        with suppress(ValueError):  # "http://[" is no URL
+            is_pair = bool(source and urlsplit(target).geturl())
+        if not is_pair:
             hint = "write FROM=TO, both URL prefixes; TO may be a folder"
-            raise UsageError(f"BUILDER_MIRRORS: {word!r} is not FROM=TO", hint)
+            raise UsageError(f"BUILDER_MIRRORS: {redact(word)!r} is not FROM=TO", hint)
         pairs.append((source, target))
     return tuple(pairs)
 

@@ -147,9 +147,8 @@ def _explained(
     from rattler.exceptions import SolverError
 
     if not isinstance(error, SolverError):
-        hint = "check the name and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO' (or a folder)"
         problem = unreadable(error, channels)
-        return FetchError(problem, network_hint(problem, hint))
+        return FetchError(problem, network_hint(problem))
     text = redact(unexpanded(str(error), (channel.name for channel in channels))).strip()
     reason = text.removeprefix("Cannot solve the request because of: ")
     return SolveError(

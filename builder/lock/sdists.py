@@ -101,8 +101,7 @@ def _files(page: str, request: SolveRequest, client: httpx2.Client) -> Iterator[
         if isinstance(e, httpx2.HTTPStatusError) and e.response.status_code in (403, 404, 410):
             return
         problem = f"{redact(page)} does not answer ({why_unreachable(e)})"
-        hint = network_hint(problem, "check the network and the indexes")
-        raise FetchError(problem, hint) from None
+        raise FetchError(problem, network_hint(problem)) from None
 
 
 def _sdist(

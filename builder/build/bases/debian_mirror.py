@@ -54,9 +54,11 @@ def apt_options(folder: Path, uris: Iterable[str]) -> str:
 def _proxy_lines(uris: Iterable[str]) -> Iterator[str]:
     """Yield the settings for the proxies of mirrors, which the environment names."""
     for uri in uris:
-        parts = urlsplit(uri)
+        try:
+            parts, proxy = urlsplit(uri), proxy_for(uri)
+        except ValueError:  # a base may have any text in its sources: apt refuses it
+            continue
         if parts.scheme in ("http", "https"):
-            proxy = proxy_for(uri)
             # apt's name for a proxy that resolves names itself
             url = re.sub(r"^socks5:", "socks5h:", proxy.url) if proxy else "DIRECT"
             value = url.replace('"', "%22")

@@ -71,8 +71,7 @@ def fetch_archive(url: str, sha256: str, name: str, work: Workspace) -> tuple[Pa
         except NotAvailable as e:
             tried.append(f"{redact(place)}: {e}")
     problem = f"{shown} could not be fetched: {'; '.join(tried)}"
-    hint = "check the address and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'"
-    raise FetchError(problem, network_hint(problem, hint))
+    raise FetchError(problem, network_hint(problem))
 
 
 def _download(url: str, name: str, store: Store, reporter: Reporter) -> tuple[Path, str]:

@@ -188,9 +188,7 @@ class Repository:
                 f"{self.shown}: access denied, or no such repository: {reason}",
                 "check the address; write user and token into ~/.netrc or a credential helper of git",
             )
-        hint = "check the address and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'"
-        hint = network_hint(reason, hint)
-        return FetchError(f"{self.shown} cannot be fetched: {reason}", hint)
+        return FetchError(f"{self.shown} cannot be fetched: {reason}", network_hint(reason))
 
 
 @contextmanager

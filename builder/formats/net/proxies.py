@@ -31,10 +31,8 @@ class Proxy:
 
 def is_loopback(host: str) -> bool:
     """Return whether ``host[:port]`` names this machine; decided from the text alone."""
-    name = host_name(host)
-    if name in ("localhost", "::1") or name.endswith(".localhost"):
-        return True
-    return re.fullmatch(r"127(\.\d{1,3}){3}", name) is not None
+    pattern = r"(.*\.)?localhost|::1|127(\.\d{1,3}){3}"
+    return re.fullmatch(pattern, host_name(host)) is not None
 
 
 def host_name(host: str) -> str:

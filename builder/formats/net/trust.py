@@ -31,19 +31,17 @@ _SYSTEM = (
 )
 _VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _CERTIFICATE = re.compile(r"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.*?)-----END", re.DOTALL)
-#: The purpose "serverAuth" in DER (RFC 5280, 4.2.1.12).
-_FOR_SERVERS = bytes.fromhex("06082b06010505070301")
 
 
-def network_hint(reason: str, otherwise: str) -> str:
+def network_hint(reason: str, otherwise: str = "") -> str:
     """Return the hint for a server that cannot be reached.
 
     Args:
         reason: in the words of builder, uv, rattler or git.
-        otherwise: the hint if it is not about certificates or proxies.
+        otherwise: the hint if it is not about certificates or proxies; empty: the usual one.
     """
-    hints = table(__file__, "hints.yaml").items()
-    found = next((hint for pattern, hint in hints if re.search(pattern, reason)), otherwise)
+    hints = table(__file__, "hints.yaml") | ({"": otherwise} if otherwise else {})
+    found: str = next(hint for pattern, hint in hints.items() if re.search(pattern, reason))
     return found.replace("{proxy}", str(named_proxy("https") or named_proxy("http")))
 
 
@@ -113,8 +111,7 @@ def _certificates(text: str) -> Iterator[str]:
             content = base64.b64decode(block)
             end = 4 + int.from_bytes(content[2:4]) if content[1] == 0x82 else len(content)
             check.load_verify_locations(cadata=content[:end])
-            accepted, _, _ = content[end:].partition(b"\xa0")  # then the rejected purposes
-            if len(content) <= end + 2 or _FOR_SERVERS in accepted:
+            if len(content) <= end + 2:  # else for some purposes only
                 yield ssl.DER_cert_to_PEM_cert(content[:end])
 
 
@@ -163,16 +160,14 @@ def network_variables(folder: Path) -> dict[str, str]:
 @contextlib.contextmanager
 def trusted(folder: Path) -> Iterator[None]:
     """Set :func:`network_variables` in this process, for a library that reads them."""
-    variables = network_variables(folder)
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+    before = os.environ.copy()
+    os.environ.update(network_variables(folder))
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name in os.environ.keys() - before.keys():
             del os.environ[name]
-            if value is not None:
-                os.environ[name] = value
+        os.environ.update(before)
 
 
 @contextlib.contextmanager

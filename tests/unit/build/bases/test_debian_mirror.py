@@ -59,4 +59,5 @@ def test_proxy(
         proxy.asked.clear()
         monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,debian.site:80")
         assert 'Acquire::http::Proxy::10.1.2.3 "DIRECT";' in apt_options(mirror, ["http://10.1.2.3/debian"])
+        assert "bad" not in apt_options(mirror, ["http://[bad/debian"])  # apt's own error says more
         assert mirror_state(SOURCES.format(f"{server}/"), settings) and not proxy.asked

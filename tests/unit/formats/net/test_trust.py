@@ -81,7 +81,6 @@ def test_folder(authority: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ("written", "is_trusted"),
     [
         ("x509 -trustout", True),
-        ("x509 -addtrust serverAuth -addreject emailProtection", True),
         ("x509 -addreject serverAuth", False),
         ("x509 -addtrust emailProtection", False),
         ("x509 -text", True),
