@@ -106,7 +106,7 @@ def test_programs_and_no_proxy(network: CompanyNetwork, project: TinyProject) ->
             assert done.returncode == code and "hush" not in done.stderr, done.stderr
             return done.stderr
 
-        text, hint = project.environment.read_text(), f"check the proxy {proxy.host} of https_proxy"
+        text, hint = project.environment.read_text(), f"the proxy {proxy.host} of https_proxy"
         lock(text, 0)
         for part in ("channel", "simple"):
             here = f"{network.web}/{part}"
