@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from builder.core.errors import SolveError, UsageError
 from builder.core.settings import Settings
 from builder.core.stages import LockOptions
+from builder.lock import condalock
 from builder.lock.condalock import conda_lock_target
 from builder.lock.config.recipe import Recipe
 from builder.lock.inputs import Inputs
@@ -59,3 +61,22 @@ def test_secret(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAME", folder.name)
     with pytest.raises(UsageError, match="password on the command line"):
         solve(folder, conda={"channels": [f"file://{folder.parent}/$NAME"]})
+
+
+def test_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """conda trusts whom builder trusts, and asks the same proxies."""
+    seen: dict[str, str] = {}
+
+    def run(command: object, work: Path, env: dict[str, str], *rest: object) -> CompletedProcess[str]:
+        seen.update(env, text=Path(env["REQUESTS_CA_BUNDLE"]).read_text())
+        return CompletedProcess([], 1, "", "stopped")
+
+    monkeypatch.setattr(condalock, "run_tool", run)
+    monkeypatch.setattr(condalock, "_program", lambda: folder / "conda")
+    monkeypatch.setattr(condalock, "conda_mapping", lambda settings: {})
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("NO_PROXY", "*.site")
+    with pytest.raises(SolveError, match="stopped"):
+        solve(folder)
+    assert seen["no_proxy"].startswith("site,localhost") and "BEGIN CERTIFICATE" in seen["text"]
+    assert seen["SSL_CERT_FILE"] == seen["REQUESTS_CA_BUNDLE"]
