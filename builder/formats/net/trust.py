@@ -42,7 +42,8 @@ def network_hint(reason: str, otherwise: str = "") -> str:
     """
     hints = table(__file__, "hints.yaml") | ({"": otherwise} if otherwise else {})
     found: str = next(hint for pattern, hint in hints.items() if re.search(pattern, reason))
-    return found.replace("{proxy}", str(named_proxy("https") or named_proxy("http")))
+    proxy = named_proxy("https") or named_proxy("http") or "the proxy"
+    return found.replace("{proxy}", str(proxy))
 
 
 def authorities() -> dict[Path, str]:
@@ -63,7 +64,8 @@ def authorities() -> dict[Path, str]:
     own = ssl.get_default_verify_paths().openssl_cafile
     # os.path, as Path.exists and Path.is_file raise what they are not permitted to see
     known = filter(os.path.isfile, (*_SYSTEM, own, certifi.where()))
-    found = {Path(next(filter(os.path.getsize, known))).resolve(): "the system"}
+    system = Path(next(filter(os.path.getsize, known))).resolve()
+    found, text = {system: "the system"}, system.read_text(errors="replace")
     named = [(name, os.environ.get(name, "").split(os.pathsep)) for name in _VARIABLES]
     named.append(("PIP_CERT, or cert of pip's configuration,", [pip_configuration().cert or ""]))
     for name, values in named:
@@ -73,8 +75,18 @@ def authorities() -> dict[Path, str]:
             raise _unusable(f"{name} names {paths[0]}", "it does not exist, or is not readable")
         for path in existing:
             for file in filter(os.path.isfile, sorted(path.glob("*")) or [path]):
-                found.setdefault(file.resolve(), name if file == path else "")
+                if file == path:
+                    found.setdefault(file.resolve(), name)
+                elif not _is_in(file, text):  # Debian's folder has the system's, one by one
+                    found.setdefault(file.resolve(), "")
     return found
+
+
+def _is_in(file: Path, text: str) -> bool:
+    """Return whether a text has all that a file has, or the file cannot be read."""
+    with contextlib.suppress(OSError):
+        return file.read_text(errors="replace").strip() in text
+    return True
 
 
 def write_bundle(folder: Path) -> Path:
