@@ -12,6 +12,7 @@ import math
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -74,8 +75,7 @@ def load_json(data: bytes, what: str, most: int = MAX_DOCUMENT) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"the key {shown(twice)} occurs twice")
     return found
 

@@ -36,6 +36,7 @@ def refused(data: bytes) -> str:
         (b'{"a": 1, "a": 2}', "the key 'a' occurs twice"),
         (b'{"x": {"\x1b[2J": 1, "\x1b[2J": 2}}', "is not JSON"),
         (b'{"x": {"\\u001b": 1, "\\u001b": 2}}', r"the key '\x1b' occurs twice"),
+        (b"{%s}" % b",".join(b'"%d":0' % min(n, 200_000) for n in range(200_002)), "'200000' occurs twice"),
         (b"NaN", "NaN is not a number"),
         (b"[-Infinity]", "-Infinity is not a number"),
         (b"1e999", "a number is too large"),
