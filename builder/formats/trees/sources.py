@@ -72,7 +72,7 @@ def listed_source(entries: Iterable[tuple[Member, bytes]]) -> Source:
 
 
 def layer_source(layer: Layer, store: Store, *, rehash: bool = False) -> Source:
-    """Yield the members of a layer, without device nodes.
+    """Yield the members of a layer; device nodes are whiteouts.
 
     Content that the caller does not read is skipped.
 
@@ -120,9 +120,10 @@ def _read(layer: Layer, path: Path, hashed: hashlib._Hash | None = None) -> _Mem
     with closing(InflatingStream(path, hashed)) as stream:
         reader = TarReader(stream, MAX_CONTENT)
         links: dict[str, str] = {}
+        devices: set[str] = set()
         try:
             for header in reader.members():
-                member = _member(header, links)
+                member = _member(header, links, devices)
                 if member is not None:
                     yield member, _content(reader, header, path)
             # a tar without an end, or a zstd frame that was cut: the library takes that for its end
@@ -135,29 +136,33 @@ def _read(layer: Layer, path: Path, hashed: hashlib._Hash | None = None) -> _Mem
             reader.finish()
 
 
-def _member(header: TarHeader, links: dict[str, str]) -> Member | None:
+def _member(header: TarHeader, links: dict[str, str], devices: set[str]) -> Member | None:
     """Return a member with clean paths, or None for what a tree does not have.
 
     Args:
         header: of the member.
         links: the symlinks that the layer has so far; receives those of the member.
+        devices: the same of its device nodes, and of their hard links. A device hides what lower layers
+            have at its path; overlayfs takes the device 0/0 for a whiteout.
     """
     kind = _KINDS.get(header.flag)
     if kind is None:
         raise TarError(f"{header.path!r} is of unknown type {header.flag!r}")
     path, target, size = _real(header.path, links), header.target, header.size
     links.pop(path, None)
+    devices.discard(path)
     if is_whiteout(path):
         marker = parse_whiteout(path)
         if marker is None:
             return None
         (kind, path), size = marker, 0
-    elif kind in DEVICES:
-        return None
     elif kind is Kind.HARDLINK:
         target = _real(target, links)
     elif kind is Kind.SYMLINK:
         links[path] = target
+    if kind in DEVICES or (kind is Kind.HARDLINK and target in devices):
+        devices.add(path)
+        kind, target = Kind.WHITEOUT, ""
     return Member(path, kind, header.mode, header.uid, header.gid, size, header.mtime, target)
 
 

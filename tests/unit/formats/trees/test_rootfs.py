@@ -188,10 +188,17 @@ def test_changed_blob(store: Store, tmp_path: Path) -> None:
 
 
 def test_devices(store: Store, tmp_path: Path) -> None:
-    """Device nodes are left out."""
-    null, console = member("dev/null", kind=tarfile.CHRTYPE), member("dev/sda", kind=tarfile.BLKTYPE)
-    unpack(image(store, layer(store, member("dev/"), null, console)), tmp_path / "r", store)
-    assert list((tmp_path / "r/dev").iterdir()) == []
+    """Device nodes and hard links to them are left out, and nothing of the layers below takes their places.
+
+    overlayfs takes the device 0/0 for a whiteout, and Docker and podman unpack it as one.
+    """
+    null, disk = member("dev/null", kind=tarfile.CHRTYPE), member("dev/sda", kind=tarfile.BLKTYPE)
+    link = member("dev/zero", kind=tarfile.LNKTYPE, target="/dev/null")
+    lower = [member(name, b"x") for name in ("dev/null", "dev/sda/x", "dev/zero", "dev/kept")]
+    again = member("dev/log", kind=tarfile.CHRTYPE), member("dev/log", b"")
+    layers = layer(store, *lower), layer(store, member("dev/"), null, disk, link, *again)
+    unpack(image(store, *layers), tmp_path / "r", store)
+    assert {path.name for path in (tmp_path / "r/dev").iterdir()} == {"kept", "log"}
 
 
 def test_links_across_layers(store: Store, tmp_path: Path) -> None:
