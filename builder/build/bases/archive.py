@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
 import posixpath
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from builder.core.errors import ImageError, RegistryError
 from builder.core.model import OCI_CONFIG, OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, Layer
 from builder.core.store.blobs import Store
+from builder.core.store.files import space_errors
 from builder.core.store.records import Record
 from builder.core.tarheaders import (
     BLOCK,
@@ -31,7 +30,7 @@ from builder.formats.oci.image import manifest_of
 from builder.formats.oci.manifest import parse_config, parse_docker_listing
 from builder.formats.oci.reference import Reference
 from builder.formats.trees.bounds import MAX_CONTENT
-from builder.formats.trees.inflate import GZIP_MAGIC, ZSTD_MAGIC, tar_digest
+from builder.formats.trees.inflate import GZIP_MAGIC, ZSTD_START, inflate, tar_digest
 from builder.formats.trees.member import DO_NOT_USE
 from builder.formats.trees.reader import TarReader
 
@@ -42,8 +41,8 @@ from .pack import pack_tar
 MAX_MEMBERS = 100_000
 #: Links that are followed from a member to its file.
 _MAX_LINKS = 8
-#: Programs that decompress an archive, by its first bytes.
-_PROGRAMS = {b"\xfd7zXZ": "xz", b"BZh": "bzip2", ZSTD_MAGIC: "zstd"}
+#: Programs that decompress what builder does not, by the first bytes.
+_PROGRAMS = {b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
 _WRITE_AGAIN = "the archive is damaged: write it again"
 
 
@@ -60,7 +59,7 @@ def open_docker_archive(reference: str, path: Path, tag: str | None, work: Works
     Raises:
         ImageError: there is no such image, or the archive is damaged.
     """
-    with _opened(path) as archive:
+    with _opened(path, work.store) as archive:
         image = _choose_docker_image(archive, tag)
         raw_config = archive.read(image["Config"])
         diff_ids = parse_config(raw_config, str(path))["rootfs"]["diff_ids"]
@@ -107,7 +106,7 @@ class _RegistryArchive:
 
     def _find(self, name: str) -> tuple[TarHeader, int]:
         """Return the member of a name. ``docker save`` writes a layer once, and symlinks to it."""
-        path = name
+        path = name = posixpath.normpath(name)
         for _ in range(_MAX_LINKS):
             if path not in self.members:
                 break
@@ -125,30 +124,36 @@ class _RegistryArchive:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[_RegistryArchive]:
+def _opened(path: Path, store: Store) -> Iterator[_RegistryArchive]:
     hint = "write it again: skopeo copy, docker save or builder build --to"
     try:
-        with _uncompressed(path) as file:
+        with _uncompressed(path, store) as file:
             yield _RegistryArchive(path, file, _members(path, file))
     except TarError as e:
         raise ImageError(f"{path} is not a complete archive: {e}", hint) from None
-    except (EOFError, OSError, zlib.error) as e:
-        is_system_error = isinstance(e, OSError) and e.filename is None and bool(e.errno)
-        if is_system_error:  # such as a full disk while the store is written
+    except OSError as e:
+        if e.filename is None and e.errno:  # such as a full disk while the store is written
             raise
         raise ImageError(f"{path} cannot be read: {e}", hint) from None
 
 
-def _uncompressed(path: Path) -> IO[bytes]:
+def _uncompressed(path: Path, store: Store) -> IO[bytes]:
+    """Return the tar; a compressed one is in a file without a name, where any layer is found at once."""
     with path.open("rb") as f:
         magic = f.read(6)
-    if magic.startswith(GZIP_MAGIC):
-        return cast(IO[bytes], gzip.open(path))
     for start, program in _PROGRAMS.items():
         if magic.startswith(start):
             hint = f"decompress it: {program} -d {path}"
             raise ImageError(f"{path} is compressed with {program}", hint)
-    return path.open("rb")
+    if not magic.startswith(GZIP_MAGIC) and not ZSTD_START.match(magic):
+        return path.open("rb")
+    temporary = store.temporary()
+    with space_errors(temporary.parent):
+        file = temporary.open("x+b")
+        temporary.unlink()
+        file.writelines(inflate(path))
+        file.seek(0)
+    return file
 
 
 def _members(path: Path, file: IO[bytes]) -> dict[str, tuple[TarHeader, int]]:
@@ -208,7 +213,7 @@ def _docker_layer(archive: _RegistryArchive, name: str, diff_id: str, work: Work
     whole = chain([first], chunks)
     if first.startswith(GZIP_MAGIC):
         layer = _store_compressed(whole, OCI_LAYER_GZIP, work.store)
-    elif first.startswith(ZSTD_MAGIC):
+    elif ZSTD_START.match(first):
         layer = _store_compressed(whole, OCI_LAYER_ZSTD, work.store)
     else:
         layer = pack_tar(whole, work.store, work.settings.jobs)

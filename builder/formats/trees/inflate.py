@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import queue
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,8 @@ from builder.core.errors import ImageError
 from builder.core.store.files import CHUNK
 
 GZIP_MAGIC = b"\x1f\x8b"
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+#: The first bytes of a zstd file; the second form is a frame that readers skip (RFC 8878, 3.1.2).
+ZSTD_START = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
 #: Bytes of a zstd frame's window, which is held in memory: that of ``zstd --ultra -22``, and zstd's default.
 MAX_ZSTD_WINDOW = 128 << 20
 _CHUNKS_AHEAD = 16
@@ -48,7 +50,7 @@ def inflate(path: Path, hashed: hashlib._Hash | None = None) -> Iterator[bytes]:
                 with igzip.GzipFile(fileobj=f) as gz:  # type: ignore[no-untyped-call]
                     while data := gz.read(CHUNK):
                         yield data
-            elif magic == ZSTD_MAGIC:
+            elif ZSTD_START.match(magic):
                 decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
                 with decompressor.stream_reader(f, read_across_frames=True) as zst:
                     while data := zst.read(CHUNK):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import json
 import lzma
 import shutil
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from builder.build.bases import archive
 from builder.build.bases.resolve import resolve_base
@@ -19,6 +22,7 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.oci.documents import MAX_DOCUMENT
+from builder.formats.trees.inflate import inflate
 from tests.support.base_files import write_base
 from tests.support.image_kit import image, layer, member, tar_bytes
 
@@ -113,7 +117,7 @@ def test_names(made: Image, given: Settings, store: Store, tmp_path: Path, writt
             resolve_base(f"docker-archive:image.tar:{other}", "amd64", work, root=tmp_path)
 
 
-@pytest.mark.parametrize(("magic", "program"), [(b"BZh9", "bzip2"), (b"\x28\xb5\x2f\xfd", "zstd")])
+@pytest.mark.parametrize(("magic", "program"), [(b"BZh9", "bzip2"), (b"\xfd7zXZ\0", "xz")])
 def test_other_compression(given: Settings, store: Store, tmp_path: Path, magic: bytes, program: str) -> None:
     """An archive of another compression is refused with the command that decompresses it."""
     (tmp_path / "image.tar").write_bytes(magic + bytes(600))
@@ -122,13 +126,49 @@ def test_other_compression(given: Settings, store: Store, tmp_path: Path, magic:
     assert caught.value.hint == f"decompress it: {program} -d {tmp_path / 'image.tar'}"
 
 
-def test_compressed_archives(made: Image, given: Settings, tmp_path: Path) -> None:
-    """Archives may be compressed with gzip."""
+@pytest.mark.parametrize("compress", [gzip.compress, zstandard.ZstdCompressor().compress])
+def test_compressed_archives(
+    made: Image, given: Settings, tmp_path: Path, compress: Callable[[bytes], bytes]
+) -> None:
+    """Archives may be compressed, and leave nothing but the image in the store."""
     reference = write_base("docker-archive", made, tmp_path)
     plain = resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "a")), root=tmp_path)
     file = tmp_path / "image.tar"
-    file.write_bytes(gzip.compress(file.read_bytes()))
-    assert resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "b")), root=tmp_path) == plain
+    file.write_bytes(compress(file.read_bytes()))
+    store = Store(tmp_path / "b")
+    assert resolve_base(reference, "amd64", Workspace(given, store), root=tmp_path) == plain
+    assert not any(store.tmp.iterdir())
     file.write_bytes(file.read_bytes()[:-200])
-    with pytest.raises(ImageError, match="archive|cannot be read"):
+    with pytest.raises(ImageError, match="archive|damaged"):
         resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "c")), root=tmp_path)
+
+
+def test_compressed_archive_is_read_once(
+    made: Image, given: Settings, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is decompressed once, not again for each layer."""
+    write_base("docker-archive", made, tmp_path)
+    file = tmp_path / "image.tar"
+    file.write_bytes(gzip.compress(file.read_bytes()))
+    read: list[Path] = []
+    monkeypatch.setattr(archive, "inflate", lambda path: (read.append(path), inflate(path))[1])
+    resolve_base("docker-archive:image.tar", "amd64", Workspace(given, store), root=tmp_path)
+    assert read == [file]
+
+
+def test_names_with_a_dot(made: Image, given: Settings, store: Store, tmp_path: Path) -> None:
+    """The names in manifest.json may begin with ./, as in skopeo."""
+    reference = write_base("docker-archive", made, tmp_path)
+    file = tmp_path / "image.tar"
+    with tarfile.open(file) as tar:
+        members = [(m, tar.extractfile(m).read()) for m in tar if m.isfile()]  # type: ignore[union-attr]
+    for number, (m, data) in enumerate(members):
+        if m.name == "manifest.json":
+            (found,) = json.loads(data)
+            names = [f"./{name}" for name in found["Layers"]]
+            changed = json.dumps([{**found, "Config": f"./{found['Config']}", "Layers": names}]).encode()
+            m.size = len(changed)
+            members[number] = m, changed
+    plain = resolve_base(reference, "amd64", Workspace(given, store), root=tmp_path)
+    file.write_bytes(tar_bytes(members))
+    assert resolve_base(reference, "amd64", Workspace(given, store), root=tmp_path) == plain

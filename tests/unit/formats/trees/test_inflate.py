@@ -25,3 +25,13 @@ def test_zstd_frame(tmp_path: Path, header: bytes) -> None:
     path.write_bytes(zstandard.FRAME_HEADER + header + _EMPTY_BLOCK)
     with pytest.raises(ImageError, match="layer is damaged"):
         list(inflate(path))
+
+
+@pytest.mark.parametrize("kind", [0x50, 0x5F])
+def test_frame_to_skip(tmp_path: Path, kind: int) -> None:
+    """A zstd file may have frames that readers skip, also as the first one (RFC 8878)."""
+    skipped = bytes([kind]) + b"\x2a\x4d\x18" + struct.pack("<I", 3) + b"abc"
+    path = tmp_path / "layer"
+    compress = zstandard.ZstdCompressor().compress
+    path.write_bytes(skipped + compress(b"1") + skipped + compress(b"2") + skipped)
+    assert b"".join(inflate(path)) == b"12"
