@@ -53,7 +53,8 @@ def choose(entries: Sequence[_Object], tag_or_digest: str | None, where: str) ->
         images = [entry for entry in entries if _is_image(entry)]
         if len({entry["digest"] for entry in images}) != 1:
             count = f"{len(images)} images" if images else "no image"
-            raise ImageError(f"{where} holds {count}", f"name one by its tag: {tags}")
+            hint = f"name one by its digest in index.json (oci:DIR@sha256:...) or its tag: {tags}"
+            raise ImageError(f"{where} holds {count}", hint)
         return Descriptor.from_json(images[0])
     for entry in entries:
         if tag_or_digest in (tag_of(entry), entry["digest"]):
@@ -117,10 +118,13 @@ def through_indexes(
         ImageError: there is no such image, or an index is damaged.
     """
     for _ in range(MAX_INDEX_DEPTH):
-        if found.media_type not in INDEXES:
+        if found.media_type and found.media_type not in INDEXES:
             return found
         name = f"the image index {found.digest} of {where}"
-        index = parse_index(read(found), name, found.media_type)
+        data = read(found)
+        if not found.media_type and "manifests" not in parse_json(data, name):
+            return found
+        index = parse_index(data, name, found.media_type)
         found = choose_platform(index, architecture, where)
     raise ImageError(f"{where}: image indexes refer to each other", _DAMAGED)
 
@@ -301,6 +305,9 @@ def read_image(
     config = parse_config(config_data, where)
     diff_ids = config["rootfs"]["diff_ids"]
     blobs = [Descriptor.from_json(layer) for layer in data["layers"]]
+    if any(blob.media_type.endswith("+encrypted") for blob in blobs):
+        hint = "decrypt it: skopeo copy --decryption-key KEY.pem IMAGE oci:DIR, and name oci:DIR"
+        raise ImageError(f"{where} has encrypted layers", hint)
     if len(diff_ids) != len(blobs):
         counts = f"{len(blobs)} layers but {len(diff_ids)} diff_ids"
         raise ImageError(f"{where}: {counts}", _DAMAGED)

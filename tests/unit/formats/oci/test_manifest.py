@@ -23,6 +23,7 @@ from builder.formats.oci.manifest import (
     parse_docker_listing,
     parse_index,
     parse_manifest,
+    read_image,
     stated_media_type,
     through_indexes,
 )
@@ -221,6 +222,28 @@ def test_attached_in_a_layout() -> None:
     assert choose([*attached, entry(1)], None, "x").digest == f"sha256:{1:064}"
     with pytest.raises(ImageError, match="x holds no image"):
         choose(attached, None, "x")
+    with pytest.raises(ImageError, match="x holds 2 images") as caught:
+        choose([entry(1), entry(2)], None, "x")
+    assert caught.value.hint == "name one by its digest in index.json (oci:DIR@sha256:...) or its tag: none"
+
+
+@pytest.mark.parametrize("value", [INDEX, without(INDEX, "mediaType")])
+def test_entry_without_media_type(value: dict[str, Any]) -> None:
+    """An index is known by its content where its entry names no type, as in skopeo; so is a manifest."""
+    unnamed = Descriptor("", "sha256:" + "1" * 64, 4)
+    found = through_indexes(unnamed, lambda _: dump(value), "amd64", "x")
+    assert found.digest == ENTRY["digest"]
+    assert through_indexes(unnamed, lambda _: dump(MANIFEST), "amd64", "x") == unnamed
+
+
+def test_encrypted_layers() -> None:
+    """An encrypted layer is named as such, with the way to decrypt it."""
+    encrypted = {**LAYER, "mediaType": f"{OCI_LAYER_GZIP}+encrypted"}
+    data = dump({**MANIFEST, "layers": [encrypted]})
+    described = Descriptor(OCI_MANIFEST, "sha256:" + "1" * 64, len(data))
+    with pytest.raises(ImageError, match="x has encrypted layers") as caught:
+        read_image(data, described, lambda _: dump(ROOTFS), "x")
+    assert "skopeo copy --decryption-key" in caught.value.hint
 
 
 @pytest.mark.parametrize(
