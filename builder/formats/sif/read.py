@@ -229,7 +229,7 @@ def _partitions(path: Path, objects: Sequence[SifObject]) -> list[SifObject]:
     if any(o.file_system != FileSystem.SQUASHFS for o in (primary, *overlays)):
         raise ImageError(
             f"{path}: a partition of its root file system is not squashfs",
-            f"make a SIF with squashfs: apptainer build NEW.sif {path.name}",
+            f"make a SIF with squashfs: apptainer build NEW.sif {path.name} (it leaves out overlays)",
         )
     return [primary, *overlays]
 

@@ -225,8 +225,9 @@ def container_files(sources: Iterable[Source]) -> dict[str, str]:
     return found
 
 
-#: The scripts that set the image's variables. 99-*.sh are for the host's libraries.
-_READ_SCRIPTS = re.compile(rf"{re.escape(FOLDER)}/env/(0|1|9[0-8]).*\.sh")
+#: The scripts that set the image's variables. 99-*.sh are for the host's libraries, and Apptainer's
+#: 95-apps.sh sets PATH and LD_LIBRARY_PATH only while one of the image's apps runs.
+_READ_SCRIPTS = re.compile(rf"{re.escape(FOLDER)}/env/(?!95-apps)(0|1|9[0-8]).*\.sh")
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)=(.*)")
 _SERVED = re.compile(rf"(?<![\w$-])({SERVES_BASE.pattern})=(?=(.*))")
 #: "${NAME:-default}"

@@ -82,7 +82,7 @@ def test_not_squashfs(place: Place, good: bytes) -> None:
     at = _partition_at(good)
     error = _refused(place, _with(good, at + 201, struct.pack("<i", 2)))
     assert "a partition of its root file system is not squashfs" in error.message
-    assert "apptainer build" in error.hint
+    assert "apptainer build" in error.hint and "leaves out overlays" in error.hint
     assert (
         "has no primary system partition"
         in _refused(place, _with(good, at + 205, struct.pack("<i", 3))).message

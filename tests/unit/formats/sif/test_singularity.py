@@ -71,13 +71,19 @@ def test_variables_that_serve_a_base_sif(line: str, hidden: bool) -> None:
 
 
 def test_environment_of_apptainer() -> None:
-    """Variables are read from the scripts that Apptainer writes; host scripts are ignored."""
+    """Variables are read from the scripts that Apptainer writes; not those for the host and for apps."""
     files = {
         f"{FOLDER}/env/10-docker2singularity.sh": (
             '#!/bin/sh\nexport PATH="/a:/b"\nexport X="${X:-"one two"}"\n'
         ),
         f"{FOLDER}/env/90-environment.sh": (
             "export PATH=/opt/rocm/bin:$PATH\nY=1; export Y\nexport Z=$(date)\nexport Q='a b'\n"
+        ),
+        f"{FOLDER}/env/95-apps.sh": (
+            'if test -n "${SINGULARITY_APPNAME:-}"; then\n'
+            '    PATH="/scif/apps/${SINGULARITY_APPNAME:-}:$PATH"\n'
+            '    LD_LIBRARY_PATH="/scif/apps/singularity/lib:$LD_LIBRARY_PATH"\n'
+            "fi\n"
         ),
         f"{FOLDER}/env/99-base.sh": "export LD_LIBRARY_PATH=never\n",
         f"{FOLDER}/runscript": "export NEVER=1\n",
