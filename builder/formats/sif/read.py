@@ -178,7 +178,7 @@ def _read(path: Path, file: IO[bytes]) -> tuple[SifHeader, list[SifObject]]:
     size = os.fstat(file.fileno()).st_size
     head = file.read(raw.HEADER.size)
     if head[32:41] != raw.MAGIC:
-        raise ImageError(f"{path} is not a SIF", "build or pull a SIF with apptainer or builder")
+        raise ImageError(f"{path} is not a SIF", "pull one, or: apptainer build NEW.sif OLD_IMAGE")
     if len(head) < raw.HEADER.size:
         raise _cut_short(path, size)
     header = SifHeader._make(raw.HEADER.unpack(head))

@@ -229,11 +229,11 @@ def container_files(sources: Iterable[Source]) -> dict[str, str]:
 #: 95-apps.sh sets PATH and LD_LIBRARY_PATH only while one of the image's apps runs.
 _READ_SCRIPTS = re.compile(rf"{re.escape(FOLDER)}/env/(?!95-apps)(0|1|9[0-8]).*\.sh")
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)=(.*)")
-_SERVED = re.compile(rf"(?<![\w$-])({SERVES_BASE.pattern})=(?=(.*))")
+_SERVED = re.compile(rf"(?<![\w$-])({SERVES_BASE.pattern})=(?=(.{{0,200}}))")
 #: "${NAME:-default}"
 _DEFAULTED = re.compile(r'"\$\{[A-Za-z_]\w*:?-(.*)\}"')
-#: $NAME, ${NAME} and ${NAME:-...}
-_REFERENCE = re.compile(r"\$(?:\{(\w+)(?::?[-+][^}]*)?\}|(\w+))")
+#: $NAME, ${NAME} and ${NAME:-...}; with a bound, as a line may have thousands without an end
+_REFERENCE = re.compile(r"\$(?:\{(\w+)(?::?[-+][^}]{0,500})?\}|(\w+))")
 _PATH = re.compile(r"\$(PATH)()")
 
 

@@ -115,3 +115,11 @@ def test_variables_that_double() -> None:
     many = "A=" + "x" * 100_000 + "\nB=" + "$A" * 60_000 + "\nC=a\0b\n"
     env = container_environment({f"{FOLDER}/env/94-environment.sh": many})
     assert set(env) == {"PATH", "A"}
+
+
+def test_lines_that_repeat() -> None:
+    """A line with thousands of beginnings is read in a time and with a memory that grow with its length."""
+    served = container_environment({f"{FOLDER}/env/94-environment.sh": 2000 * "PYTHONPATH= "})
+    assert len(served["PYTHONPATH"]) <= 200
+    nested = 'A="' + 16_000 * "${B:-" + '"\nC=c\n'
+    assert container_environment({f"{FOLDER}/env/94-environment.sh": nested})["C"] == "c"
