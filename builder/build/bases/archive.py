@@ -99,8 +99,9 @@ class _RegistryArchive:
         return b"".join(self.chunks(name))
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """Yield the content of a file, in chunks."""
+        """Yield the content of a file, in chunks. Raises as :meth:`read`."""
         header, offset = self._find(name)
+        check_size(header.size, f"{self.path}: {name}", MAX_CONTENT)  # a sparse file has any size
         self.file.seek(offset)
         yield from map(bytes, TarReader(self.file, MAX_CONTENT).content(header))
 
@@ -143,8 +144,7 @@ def _uncompressed(path: Path, store: Store) -> IO[bytes]:
         magic = f.read(6)
     for start, program in _PROGRAMS.items():
         if magic.startswith(start):
-            hint = f"decompress it: {program} -d {path}"
-            raise ImageError(f"{path} is compressed with {program}", hint)
+            raise ImageError(f"{path} is compressed with {program}", f"run {program} -d {path}")
     if not magic.startswith(GZIP_MAGIC) and not ZSTD_START.match(magic):
         return path.open("rb")
     temporary = store.temporary()

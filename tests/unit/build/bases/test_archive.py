@@ -91,6 +91,12 @@ def test_hostile_archives(given: Settings, tmp_path: Path, monkeypatch: pytest.M
     _refused(file, [member(name, kind=tarfile.FIFOTYPE)], given, "is not a file")
     large = member(name, b"x" * (MAX_DOCUMENT + 1))
     _refused(file, [large], given, "manifest.json is too large: 8.4 MB, at most 8.4 MB are allowed")
+    holes, _ = member("hole")
+    holes.pax_headers = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 62)}
+    config = json.dumps({"rootfs": {"diff_ids": [f"sha256:{0:064}"]}}).encode()
+    listing = json.dumps([{"Config": "c", "Layers": ["hole"]}]).encode()
+    hostile = [member(name, listing), member("c", config), (holes, b"")]
+    _refused(file, hostile, given, r"hole is too large: 4611686018.4 GB, at most 1099.5 GB are allowed")
     monkeypatch.setattr(archive, "MAX_MEMBERS", 10)
     _refused(file, [member(f"{i}", b"") for i in range(11)], given, "more than 10 members")
 
@@ -123,7 +129,7 @@ def test_other_compression(given: Settings, store: Store, tmp_path: Path, magic:
     (tmp_path / "image.tar").write_bytes(magic + bytes(600))
     with pytest.raises(ImageError, match=f"is compressed with {program}") as caught:
         resolve_base("docker-archive:image.tar", "amd64", Workspace(given, store), root=tmp_path)
-    assert caught.value.hint == f"decompress it: {program} -d {tmp_path / 'image.tar'}"
+    assert caught.value.hint == f"run {program} -d {tmp_path / 'image.tar'}"
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zstandard.ZstdCompressor().compress])
