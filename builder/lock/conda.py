@@ -148,7 +148,7 @@ def _explained(
 
     if not isinstance(error, SolverError):
         problem = unreadable(error, channels)
-        return FetchError(problem, network_hint(problem))
+        return FetchError(problem, network_hint(str(error)))
     text = redact(unexpanded(str(error), (channel.name for channel in channels))).strip()
     reason = text.removeprefix("Cannot solve the request because of: ")
     return SolveError(

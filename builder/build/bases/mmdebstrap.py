@@ -27,6 +27,7 @@ from builder.core.store.subordinate import ranges, ranges_hint
 from builder.core.tarheaders import TarError
 from builder.core.text import human_seconds
 from builder.core.workspace import Workspace
+from builder.formats.net.trust import network_hint
 from builder.formats.oci.config import DEFAULT_PATH, host_architecture
 from builder.formats.oci.image import plain_image
 from builder.formats.qemu import is_registered, registration_hint
@@ -224,7 +225,7 @@ def _known_hint(log: str) -> str:
     """Return the hint for a failure of mmdebstrap that is known; else empty."""
     for pattern, hint in table(__file__, "mmdebstrap.yaml").items():
         if re.search(pattern, log):
-            return f"{hint.replace('{ranges}', ranges_hint())}{_OTHER_BASES}"
+            return network_hint(log, f"{hint.replace('{ranges}', ranges_hint())}{_OTHER_BASES}")
     return ""
 
 

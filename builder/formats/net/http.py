@@ -46,14 +46,17 @@ def why_unreachable(error: Exception) -> str:
     """
     found = map(_reason, causes(error))
     reason = next(filter(None, found), "") or redact(str(error)) or type(error).__name__
-    return f"{reason}{''.join(getattr(error, '__notes__', ()))}"
+    proxy = "".join(getattr(error, "__notes__", ()))
+    if proxy and "certificate" not in reason and not reason.startswith("TLS"):
+        return f"{proxy}: {reason}"
+    return f"{reason}, through {proxy}" if proxy else reason  # TLS with the server, or with a proxy
 
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, httpx2.TimeoutException):
         return "no response in time"
     if isinstance(error, httpx2.ProxyError):
-        return f"the proxy refused: {error}"
+        return str(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
@@ -123,7 +126,7 @@ class _Routes(httpx2.BaseTransport):
         except httpx2.TransportError as e:
             error = e
         if proxy:
-            error.add_note(f", through {proxy}")
+            error.add_note(str(proxy))
         raise error
 
     def close(self) -> None:

@@ -16,11 +16,13 @@ from builder.core.settings import expand_home, home_folder
 from builder.core.store.files import write_atomic
 
 from .pipconfig import pip_configuration
-from .proxies import exclusions, named_proxy
+from .proxies import exclusions, proxy_for
 
 if TYPE_CHECKING:  # slow to import, and not needed if nothing is downloaded
     import ssl
 
+#: How uv 0.13, rattler 0.28, git and apt say that they did not reach a server; they do not name the proxy.
+_UNREACHED = re.compile(r"(?i)tunnel|connect|resolv|lookup|timed out|E: Failed to fetch")
 #: Where distributions keep their authorities (truststore 0.10 has the same list).
 _SYSTEM = (
     "/etc/ssl/certs/ca-certificates.crt",
@@ -37,13 +39,16 @@ def network_hint(reason: str, otherwise: str = "") -> str:
     """Return the hint for a server that cannot be reached.
 
     Args:
-        reason: in the words of builder, uv, rattler or git.
+        reason: in the words of builder, uv, rattler, git or apt.
         otherwise: the hint if it is not about certificates or proxies; empty: the usual one.
     """
     hints = table(__file__, "hints.yaml") | ({"": otherwise} if otherwise else {})
-    found: str = next(hint for pattern, hint in hints.items() if re.search(pattern, reason))
-    proxy = named_proxy("https") or named_proxy("http") or "the proxy"
-    return found.replace("{proxy}", str(proxy))
+    pattern = next(pattern for pattern in hints if re.search(pattern, reason))
+    hint: str = hints[pattern]
+    url = re.search(r"https?://[^\s'\"()]+", reason) if _UNREACHED.search(reason) else None
+    if not pattern and url and (proxy := proxy_for(url[0])):
+        return f"check {proxy}, its user and password, and NO_PROXY; or {hint}"
+    return hint
 
 
 def authorities() -> dict[Path, str]:

@@ -87,6 +87,13 @@ def test_failures(log: str, message: str, hint: str) -> None:
     assert message in error.message and hint in error.hint and "secret" not in str(error)
 
 
+def test_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """apt's settings are not all that can be wrong."""
+    monkeypatch.setenv("HTTP_PROXY", "http://p.example:3128")
+    log = "E: Failed to fetch http://deb.debian.org/debian/dists/x/InRelease  407  Proxy Authentication"
+    assert mmdebstrap_error(BASE, 25, log).hint.startswith("check the proxy p.example:3128 of HTTP_PROXY")
+
+
 def test_apt_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text of all files that this user may read: mmdebstrap's apt runs as another user."""
     single, folder = tmp_path / "auth.conf", tmp_path / "auth.conf.d"

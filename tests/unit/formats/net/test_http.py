@@ -83,7 +83,7 @@ def test_password_of_a_proxy(web: Server, monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(RegistryError) as caught, RegistryClient("registry.site") as client:
             client.manifests.head("team/image", "1")
         assert set(proxy.logins) == {"Basic " + base64.b64encode(b"ann:hush").decode()}
-        assert f"407 Proxy Authentication Required, through the proxy {proxy.host} of HTTPS_PROXY" in str(
+        assert f": the proxy {proxy.host} of HTTPS_PROXY: 407 Proxy Authentication Required" in str(
             caught.value
         )
     assert "hush" not in str(caught.value) and "password" in caught.value.hint
@@ -95,8 +95,7 @@ def test_refusing_proxy(scheme: str, web: Server, monkeypatch: pytest.MonkeyPatc
     with proxy_to(web.url.removeprefix("http://"), "403 Forbidden") as proxy:
         monkeypatch.setenv("https_proxy", f"{scheme}://{proxy.host}")
         reason = http.probe("https://files.site/file")
-        assert reason.startswith("the proxy refused: ")
-        assert reason.endswith(f", through the proxy {proxy.host} of https_proxy")
+        assert reason.startswith(f"the proxy {proxy.host} of https_proxy: ")
         assert proxy.asked == ["files.site:443"]
 
 
@@ -104,11 +103,9 @@ def test_dead_proxy(no_proxies: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same if it does not answer at all, or its name is wrong."""
     host = f"127.0.0.1:{free_ports(1)[0]}"
     monkeypatch.setenv("HTTPS_PROXY", host)
-    assert http.probe("https://files.site/") == (
-        f"it refuses connections, through the proxy {host} of HTTPS_PROXY"
-    )
+    assert http.probe("https://files.site/") == (f"the proxy {host} of HTTPS_PROXY: it refuses connections")
     monkeypatch.setenv("HTTPS_PROXY", "socks5://proxy.invalid")
-    assert http.probe("https://files.site/").endswith(", through the proxy proxy.invalid of HTTPS_PROXY")
+    assert http.probe("https://files.site/").startswith("the proxy proxy.invalid of HTTPS_PROXY: ")
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 70, "\u0661.0.0.1", "me:se\x7fcret@proxy"])
@@ -117,8 +114,8 @@ def test_proxy_without_host_name(host: str, no_proxies: None, monkeypatch: pytes
     monkeypatch.setenv("HTTPS_PROXY", f"http://{host}:3128")
     reason = http.probe("https://files.site/")
     shown = host.rpartition("@")[2]
-    assert reason.startswith("not a host name: ")
-    assert reason.endswith(f", through the proxy {shown}:3128 of HTTPS_PROXY") and "cret" not in reason
+    assert ": not a host name: " in reason
+    assert reason.startswith(f"the proxy {shown}:3128 of HTTPS_PROXY: ") and "cret" not in reason
 
 
 def test_plain_proxy(web: Server, monkeypatch: pytest.MonkeyPatch) -> None:

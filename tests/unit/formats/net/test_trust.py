@@ -226,20 +226,21 @@ def test_one_hint(reason: str, hinted: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "reason",
+    ("reason", "named"),
     [
-        "client error (Connect) cause: tunnel error: proxy authorization required",  # uv
-        "client error (Connect) Caused by: tunnel error: unsuccessful",  # rattler
-        "unable to access 'https://a.org/': CONNECT tunnel failed, response 407",  # git
-        "unable to access 'https://a.org/': Received HTTP code 407 from proxy after CONNECT",
-        "HTTP status client error (407 Proxy Authentication Required) for url (http://a.org/)",
+        ("Failed to fetch: https://a.example/x/\nclient error (Connect)\ntunnel error: unsuccessful", True),
+        ("error sending request for url (https://a.example/x.zst)\nCaused by: tcp connect error", True),
+        ("unable to access 'https://a.example/x/': CONNECT tunnel failed, response 407", True),
+        ("E: Failed to fetch http://a.example/InRelease  403  Forbidden [IP: 192.0.2.1 3128]", True),
+        ("unable to access 'https://direct.example/x/': Failed to connect to direct.example", False),
+        ("ssh: connect to host a.example port 22: Connection refused", False),
+        ("https://a.example/x/: HTTP 404 Not Found", False),
     ],
 )
-def test_proxy_hint(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever was refused by a proxy, the hint names it, without its password."""
-    monkeypatch.setenv("https_proxy", "http://me:secret@login:3128")
-    hint = network_hint(reason, "another")
-    assert hint.startswith("check the proxy login:3128 of https_proxy,")
-    own = "the proxy refused: 502 Bad Gateway, through the proxy login:3128 of http_proxy"
-    assert network_hint(own, "another").startswith("correct the variable,")
-    assert network_hint("https://proxy.site/ does not answer (unknown host name)", "another") == "another"
+def test_a_proxy_that_others_do_not_name(reason: str, named: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uv, rattler, git and apt do not say that they asked a proxy: the hint does, without its password."""
+    monkeypatch.setenv("ALL_PROXY", "http://me:s3cret@p.example:3128")
+    monkeypatch.setenv("NO_PROXY", "direct.example")
+    hint = network_hint(reason, "correct the address")
+    expected = "check the proxy p.example:3128 of ALL_PROXY, its user and password, and NO_PROXY; or "
+    assert hint == (expected if named else "") + "correct the address"
