@@ -80,7 +80,7 @@ def _check_prefix(python: BasePython, recipe: Recipe) -> None:
         if path.startswith(f"{prefix}/"):
             raise ConfigError(
                 f"{recipe.source}: conda.prefix: {prefix} hides {path} of the base",
-                "name another folder: conda: {prefix: /opt/env}",
+                f"name another folder: conda: {{prefix: {prefix}2}}",
             )
 
 

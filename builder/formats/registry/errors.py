@@ -11,7 +11,10 @@ from builder.formats.net.trust import network_hint
 from .answer import Answer
 from .credentials import Credentials
 
-LOGIN = "log in (docker login, podman login), or set REGISTRY_USER and REGISTRY_PASSWORD"
+LOGIN = (
+    "log in (docker login, podman login), or set REGISTRY_USER and REGISTRY_PASSWORD, "
+    "which are not sent to the registry of a base"
+)
 
 
 class ArtifactRefused(RegistryError):

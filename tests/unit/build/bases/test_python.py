@@ -218,5 +218,6 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ImageError, match=r"tiny.yaml:2: python: the base debian:bookworm has no Python 3"):
         base_python(LockedBase("x", "sha256:1"), recipe(tmp_path, python="base"), Workspace(given, store))
     own = recipe(tmp_path, python="base", conda={"prefix": "/opt/conda"})
-    with pytest.raises(ConfigError, match=r"/opt/conda hides /opt/conda/bin/python3.10 of the base"):
+    with pytest.raises(ConfigError, match=r"/opt/conda hides /opt/conda/bin/python3.10 of the base") as e:
         base_python(LockedBase("x", "sha256:2"), own, Workspace(given, store))
+    assert e.value.hint == "name another folder: conda: {prefix: /opt/conda2}"

@@ -71,6 +71,7 @@ def test_wrong_password(caplog: pytest.LogCaptureFixture) -> None:
         for credentials, message in (
             (ROBOT, "the credentials of REGISTRY_USER and REGISTRY_PASSWORD were used"),
             (ANONYMOUS, "no credentials for"),
+            (ANONYMOUS, "REGISTRY_PASSWORD, which are not sent to the registry of a base"),
         ):
             with (
                 RegistryClient(fake.host, credentials) as client,
