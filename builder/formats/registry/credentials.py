@@ -34,6 +34,8 @@ HELPER_TIMEOUT_S = 60
 _MAX_BYTES = 1 << 20
 #: The folder of podman and skopeo for users without XDG_RUNTIME_DIR; root's in most cases.
 RUN = Path("/run/containers")
+#: Where podman 4.3 makes a folder for an ordinary user without XDG_RUNTIME_DIR (``su``, cron).
+PODMAN = Path("/tmp")  # noqa: S108 - only a folder that this user owns is read
 LOGIN_AGAIN = "log in again (docker login or podman login)"
 
 
@@ -135,9 +137,12 @@ def auth_places() -> list[Path]:
             raise RegistryError(message, "log in first (podman login), or unset REGISTRY_AUTH_FILE")
         return [Path(named)]
     home = Path(env.get("HOME") or home_folder())
-    runtime = env.get("XDG_RUNTIME_DIR")
+    runtime, uid = env.get("XDG_RUNTIME_DIR"), os.getuid()
+    fallback = PODMAN / f"podman-run-{uid}"
+    is_own = not runtime and fallback.is_dir() and fallback.lstat().st_uid == uid
     return [
-        Path(runtime, "containers/auth.json") if runtime else RUN / f"{os.getuid()}/auth.json",
+        Path(runtime, "containers/auth.json") if runtime else RUN / f"{uid}/auth.json",
+        *([fallback / "containers/auth.json"] if is_own else []),
         Path(env.get("XDG_CONFIG_HOME") or home / ".config", "containers/auth.json"),
         Path(env.get("DOCKER_CONFIG") or home / ".docker", "config.json"),
         home / ".dockercfg",

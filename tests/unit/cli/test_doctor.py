@@ -67,6 +67,7 @@ def test_places_of_credentials(
     """The files that exist are listed with their hosts, and no value; without any: where they may be."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("builder.formats.registry.credentials.RUN", tmp_path / "run")
+    monkeypatch.setattr("builder.formats.registry.credentials.PODMAN", tmp_path)
     for name in (
         "REGISTRY_USER",
         "REGISTRY_AUTH_FILE",

@@ -37,6 +37,7 @@ def auth(user: str, password: str) -> dict[str, str]:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home folder, and no credentials of this machine."""
     monkeypatch.setattr(credentials, "RUN", tmp_path / "run-containers")
+    monkeypatch.setattr(credentials, "PODMAN", tmp_path)
     return tmp_path
 
 
@@ -134,6 +135,27 @@ def test_order_of_files_and_keys(home: Path, write: Callable[..., Path]) -> None
     assert find("quay.io", "org/name", where).username == "org"
     assert find("quay.io", "organisation/n", where).username == "all"
     assert find("only.example", "x", where).username == "docker", "what podman does not know, docker may"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "owner", "runtime", "found"),
+    [
+        ("a login by su", os.getuid(), "", True),
+        ("another user made the folder", os.getuid() + 1, "", False),
+        ("a session has its own folder", os.getuid(), "/run/user/1", False),
+    ],
+)
+def test_folder_of_podman_without_a_session(
+    sentence: str, owner: int, runtime: str, found: bool, write: Callable[..., Path], home: Path
+) -> None:
+    """Without XDG_RUNTIME_DIR, podman login of an ordinary user writes below /tmp; others may, too."""
+    path = write(f"podman-run-{os.getuid()}/containers/auth.json", {"auths": {}})
+    status = mock.Mock(st_uid=owner)
+    with (
+        mock.patch.dict(os.environ, env(home, XDG_RUNTIME_DIR=runtime)),
+        mock.patch.object(Path, "lstat", lambda _: status),
+    ):
+        assert (path in credentials.auth_places()) == found, sentence
 
 
 PLACES = (
