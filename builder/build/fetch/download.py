@@ -15,7 +15,7 @@ from builder.core.model import LockedPackage
 from builder.core.parallel import Stopped
 from builder.core.progress import Reporter
 from builder.core.store.files import require_space
-from builder.formats.net.download import PartialFile, WrongRange, body_from, range_header, resume
+from builder.formats.net.download import PartialFile, body_from, range_header, resume
 
 from .failure import NotAvailable
 
@@ -99,15 +99,11 @@ class Downloader:
             length = answer.headers.get("content-length", "")
             if length.isdecimal():
                 require_space(part.path.parent, int(length), f"the download of {package.filename}")
-            try:
-                for data in body_from(answer, offset):
-                    yield data
-                    self._reporter.advance(TASK, len(data))
-                    if self._stop.is_set():
-                        raise Stopped
-            except WrongRange:  # the next attempt starts from the beginning
-                part.restart()
-                raise
+            for data in body_from(answer, offset):
+                yield data
+                self._reporter.advance(TASK, len(data))
+                if self._stop.is_set():
+                    raise Stopped
 
     def _retry(self, error: httpx2.HTTPError, failures: int) -> None:
         if _is_final(error, failures):

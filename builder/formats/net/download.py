@@ -53,7 +53,7 @@ class HashedBytes:
 
     def __init__(self, algorithms: tuple[str, ...] = ("sha256",)) -> None:
         self._algorithms = algorithms
-        self._reset()
+        HashedBytes.restart(self)  # a file keeps what it has
 
     def write(self, data: bytes) -> None:
         """Count and hash bytes."""
@@ -65,7 +65,8 @@ class HashedBytes:
         """Return the digest of the bytes, as ``sha256:<hex>``."""
         return f"{algorithm}:{self._hashes[algorithm].hexdigest()}"
 
-    def _reset(self) -> None:
+    def restart(self) -> None:
+        """Forget all bytes."""
         self.size = 0
         """Bytes received, or in the file."""
         self._hashes = {n: hashlib.new(n, usedforsecurity=n != "md5") for n in self._algorithms}
@@ -115,7 +116,7 @@ class PartialFile(HashedBytes):
     def restart(self) -> None:
         """Empty the file."""
         self._file.truncate(0)
-        self._reset()
+        super().restart()
 
 
 def resume(
@@ -149,6 +150,8 @@ def resume(
                 if size is not None and part.size > size:
                     return  # longer than expected: the digest will not match
         except httpx2.HTTPError as e:
+            if isinstance(e, WrongRange):  # the next attempt starts from the beginning
+                part.restart()
             failures = 1 if part.size - before >= MIN_GAIN else failures + 1
             retry(e, failures)
             continue
@@ -156,11 +159,17 @@ def resume(
             return
 
 
-def body_from(response: httpx2.Response, offset: int) -> Iterator[bytes]:
+def body_from(response: httpx2.Response, offset: int, *, decode: bool = False) -> Iterator[bytes]:
     """Yield a file's bytes from ``offset`` on, from the response to a request for that range.
 
     A server that ignores ranges sends the whole file (200): the bytes before ``offset`` are
     skipped.
+
+    Args:
+        response: the response.
+        offset: in bytes.
+        decode: undo a ``Content-Encoding``, which nobody asked for. False: Apache calls a file
+            ``.tar.gz`` encoded, and it is not.
 
     Raises:
         WrongRange: the server sent another range.
@@ -173,7 +182,7 @@ def body_from(response: httpx2.Response, offset: int) -> Iterator[bytes]:
         if start is None or int(start[1]) != offset:
             raise WrongRange(f"requested bytes from {offset}, received {content_range!r}")
         skip = 0
-    for data in Pace.of(response.iter_raw()):
+    for data in Pace.of(response.iter_bytes() if decode else response.iter_raw()):
         if skip >= len(data):
             skip -= len(data)
             continue

@@ -63,6 +63,8 @@ def _reason(error: BaseException) -> str:
         return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
     if isinstance(error, socket.gaierror):
         return "unknown host name"
+    if isinstance(error, httpx2.DecodingError):
+        return "its answer is encoded wrongly"
     broken = isinstance(error, httpx2.ReadError | httpx2.WriteError | httpx2.RemoteProtocolError)
     if broken and "_ALERT_" not in str(error):  # whoever ends TLS says why
         return f"the connection broke ({type(error).__name__})"

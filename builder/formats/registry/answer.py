@@ -166,7 +166,7 @@ def read_answer(response: httpx2.Response, most: int = MAX_ANSWER) -> Answer:
     stated = number(response.headers.get("Content-Length", "")) or 0
     if stated > most and response.request.method != "HEAD":
         raise _too_large(response, most)
-    for data in Pace.of(response.iter_raw()):
+    for data in Pace.of(response.iter_bytes()):
         body += data
         if len(body) > most:
             raise _too_large(response, most)

@@ -19,7 +19,7 @@ from builder.formats.net.download import HashedBytes, PartialFile, body_from, ra
 from builder.formats.oci.digest import sha256
 from builder.formats.oci.reference import check_repository
 
-from .answer import MAX_SMALL_BLOB, content_length, read_answer
+from .answer import BUSY, MAX_SMALL_BLOB, content_length, read_answer
 from .meter import Meter, Progress
 from .source import BlobSource, DamagedSource, HashedSource, file_source
 from .transport import TRIES, Transport
@@ -27,6 +27,9 @@ from .upload import UNKNOWN, ChunkSize, Upload
 
 #: In bytes: a response that states why there is no blob.
 _MAX_REFUSAL = 64 << 10
+#: Statuses of a registry without bytes from an offset on, or without ranges: the digest decides
+#: whether the blob is complete; if not, it is downloaded from the beginning.
+_NO_RANGE = (400, 416, 501)
 _DAMAGED = "the registry's copy is damaged, or a proxy changes it"
 
 
@@ -105,7 +108,7 @@ class Blobs:
         return answer.body
 
     def read(self, repository: str, digest: str, offset: int = 0) -> Iterator[bytes]:
-        """Yield a blob's bytes from ``offset`` on; one attempt, not verified.
+        """Yield a blob's bytes from ``offset`` on, not verified; wait while the registry is busy.
 
         Raises:
             RegistryError: the registry does not have it, or refuses.
@@ -113,13 +116,18 @@ class Blobs:
         """
         headers = range_header(offset)
         request = self._transport.request("GET", repository, f"blobs/{digest}", headers)
-        with self._transport.open(request) as response:
-            if response.status_code == 416:
-                return  # no bytes from this offset on: the digest decides whether the blob is complete
-            if response.status_code not in (200, 206):
+        for attempt in range(1, TRIES + 1):
+            with self._transport.open(request) as response:
+                if response.status_code in (200, 206):
+                    yield from body_from(response, offset, decode=True)
+                    return
+                answer = read_answer(response)
+            if offset and answer.status in _NO_RANGE:
+                return
+            if answer.status not in BUSY or attempt == TRIES:
                 action = f"return the blob {digest} of {self._name(repository)}"
-                raise self._transport.refusal(read_answer(response), action)
-            yield from body_from(response, offset)
+                raise self._transport.refusal(answer, action)
+            self._transport.pause(attempt, answer)
 
     def download_to_store(
         self, repository: str, blob: Descriptor, store: Store, progress: Progress | None = None

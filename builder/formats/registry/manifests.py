@@ -201,11 +201,12 @@ class Manifests:
         answer = self.put(repository, sha256(data), data, media_type, ArtifactRefused)
         return "OCI-Subject" in answer.headers
 
-    def get_referrers(self, repository: str, digest: str) -> list[Descriptor] | None:
-        """Return the artifacts attached to a manifest; None if the registry has no such list.
+    def get_referrers(self, repository: str, digest: str) -> list[Descriptor]:
+        """Return the artifacts attached to a manifest; none if the registry has no such list.
 
         Registries before distribution-spec 1.1 answer in many ways: distribution 2.8 (Debian's
-        docker-registry) with 404, others with 400, 405, 406, or with 200 and a page for people.
+        docker-registry) with 404, others with 400, 403, 405, 406, or with 200 and a page for
+        people, or nothing.
 
         Raises:
             RegistryError: the registry refuses access, or cannot be reached.
@@ -214,11 +215,11 @@ class Manifests:
         request = transport.request("GET", repository, f"referrers/{digest}", {"Accept": OCI_INDEX})
         for _ in range(MAX_PAGES):
             answer = transport.ask(request)
-            if answer.status in (401, 403) or answer.status in BUSY:
+            if answer.status == 401 or answer.status in BUSY:
                 name = self._name(repository, digest)
                 raise transport.refusal(answer, f"list what is attached to {name}")
-            if answer.status != 200 or answer.media_type != OCI_INDEX:
-                return None
+            if answer.status != 200 or answer.media_type != OCI_INDEX or not answer.body:
+                return []
             found += parse_referrers(answer.body, transport.host)
             size += len(answer.body)
             following = transport.next_page(answer)

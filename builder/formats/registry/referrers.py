@@ -134,7 +134,7 @@ def attach(client: RegistryClient, repository: str, subject: Descriptor, artifac
     if not listed:
         # A registry may list the manifest without sending the OCI-Subject header.
         found = client.manifests.get_referrers(repository, subject.digest)
-        listed = _is_listed(entry.digest, found or [])
+        listed = _is_listed(entry.digest, found)
     if not listed:
         log.info("%s has no list of attached artifacts: a tag names them", client.host)
         _list_by_tag(client, repository, subject.digest, entry)
@@ -181,7 +181,7 @@ def referrers(
         RegistryError: the registry refuses, or cannot be reached.
     """
     found = client.manifests.get_referrers(repository, subject)
-    if found is None:
+    if not found:  # some registries have such a list, and leave it empty
         found, _ = _listed_by_tag(client, repository, subject)
     return [d for d in found if artifact_type in (None, d.artifact_type)]
 

@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 #: Attempts of a request, or of a transfer that gains no byte, before the command fails.
 TRIES = 6
 MAX_WAIT_S = 120.0
-MAX_REDIRECTS = 5
+#: As many as clients in Go follow (net/http stops before the tenth).
+MAX_REDIRECTS = 9
 _CONNECTIONS = 32
 #: Registries on object storage (distribution 2.8 with S3) answer the last PUT of a large blob only
 #: after they have copied it, which takes minutes.
@@ -145,7 +146,7 @@ class Transport:
             try:
                 with self.open(request) as response:
                     answer = read_answer(response, request.most)
-            except httpx2.TransportError as e:
+            except httpx2.RequestError as e:
                 # Before the first response the address may be wrong: do not spend a minute on
                 # retries.
                 if last or not self._reached:
@@ -314,12 +315,12 @@ class Transport:
         message = f"{sender.host} sent an address that is not a URL"
         return self.error(message, "this is a fault of the registry: try again later")
 
-    def _probe(self) -> str:
+    def _probe(self, *, again: bool = True) -> str:
         """Return the scheme of a registry on this machine: ask over plain http, no credentials.
 
         A TLS server answers such a request with status 400 and a text (Go: "Client sent an HTTP
         request to an HTTPS server"; nginx: "The plain HTTP request was sent to HTTPS port"), with a
-        redirect to https, or hangs up.
+        redirect to https, or hangs up each time (``again``: ask once more).
         """
         try:
             with self._http.stream("GET", f"http://{self._api_host}/v2/", timeout=15) as response:
@@ -333,7 +334,8 @@ class Transport:
                 raise self.unreachable(e, self.host) from None
             return "https"
         except httpx2.TransportError:
-            return "https"
+            return self._probe(again=False) if again else "https"
+        self._reached = True
         return "https" if re.search(r"\bhttps\b", text, re.IGNORECASE) else "http"
 
     def _name_of(self, url: httpx2.URL) -> str:
