@@ -66,7 +66,7 @@ class HashedBytes:
         return f"{algorithm}:{self._hashes[algorithm].hexdigest()}"
 
     def restart(self) -> None:
-        """Forget all bytes."""
+        """Drop all bytes."""
         self.size = 0
         """Bytes received, or in the file."""
         self._hashes = {n: hashlib.new(n, usedforsecurity=n != "md5") for n in self._algorithms}

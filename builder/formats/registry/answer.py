@@ -163,7 +163,7 @@ def read_answer(response: httpx2.Response, most: int = MAX_ANSWER) -> Answer:
     """
     body = bytearray()
     # A response to HEAD states the length of a body that does not follow.
-    stated = number(response.headers.get("Content-Length", "")) or 0
+    stated = content_length(response.headers) or 0
     if stated > most and response.request.method != "HEAD":
         raise _too_large(response, most)
     for data in Pace.of(response.iter_bytes()):

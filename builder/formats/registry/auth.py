@@ -117,9 +117,8 @@ class Authenticator:
         found = {c.scheme: c for c in reversed(parse_challenges(headers))}
         challenge = found.get("bearer")
         if challenge is None or not challenge.params.get("realm"):
-            challenge = found.get("basic")
-        if challenge is None:
-            return False
+            # Without a challenge that it knows, crane 0.20 sends the password as well.
+            challenge = found.get("basic") or self._challenge or Challenge("basic", {})
         with self._lock:
             self._challenge = challenge
             if challenge.scheme == "basic":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import logging
 import os
 import re
@@ -22,6 +21,8 @@ from builder.core.errors import RegistryError
 from builder.core.settings import home_folder
 from builder.core.store.reading import Reader
 from builder.formats.oci.reference import DOCKER_ALIASES
+
+from .answer import load_json
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,8 @@ class Credentials:
     @property
     def basic(self) -> str:
         """The value of a Basic ``Authorization`` header (RFC 7617)."""
-        return "Basic " + base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+        pair = f"{self.username}:{self.password}".encode(errors="surrogateescape")
+        return "Basic " + base64.b64encode(pair).decode()
 
 
 ANONYMOUS = Credentials()
@@ -206,7 +208,7 @@ class AuthFile:
         hint = "let this user read it, or log in again"
         raw = Reader(RegistryError, hint, _MAX_BYTES, pipes=True).read(self.path, hint)
         try:
-            data = json.loads(raw or b"{}")
+            data = load_json(raw or b"{}")
         except ValueError:  # the parser's message would quote the file
             hint = f"{LOGIN_AGAIN}, or correct the file"
             raise RegistryError(f"{self.path} is not JSON", hint) from None
@@ -227,7 +229,9 @@ class AuthFile:
 
     def _helper_of(self, host: str) -> str:
         names = set(_keys(host, ""))
-        found = (str(helper) for key, helper in self._helpers.items() if _normal(key) in names)
+        found = (
+            str(helper or "") for key, helper in self._helpers.items() if _normal(key) in names
+        )
         return next(found, self._store)
 
 
@@ -267,8 +271,8 @@ def _decode(auth: str, source: str) -> tuple[str, str]:
     """
     try:
         data = base64.b64decode("".join(auth.split()), validate=True)
-        user, colon, password = data.decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+        user, colon, password = data.decode(errors="surrogateescape").partition(":")
+    except binascii.Error:
         colon = ""
     if not colon:
         message = f"{source}: 'auth' is not USER:PASSWORD in base64"
@@ -283,19 +287,23 @@ def _ask_helper(helper: str, host: str, path: Path, warn: Warn) -> Credentials |
     try:
         command = [program, "get"]
         done = subprocess.run(command, input=key, capture_output=True, timeout=HELPER_TIMEOUT_S)
-    except (OSError, subprocess.TimeoutExpired) as e:
-        reason = e.strerror if isinstance(e, OSError) else f"no answer in {HELPER_TIMEOUT_S} s"
+    except (OSError, ValueError, subprocess.TimeoutExpired) as e:
+        is_late = isinstance(e, subprocess.TimeoutExpired)
+        reason = f"no answer in {HELPER_TIMEOUT_S} s" if is_late else getattr(e, "strerror", e)
         warn(f"the credential helper {program} (named in {path}): {reason}; continuing without it")
         return None
     if done.returncode != 0:
         message = (done.stdout + done.stderr).decode(errors="replace").strip()
+        if '"secret"' in message.lower():
+            message = "what it printed may be a secret"
         if "credentials not found" not in message.lower():
             warn(f"{program} (named in {path}) failed for {host}: {message[:200]}")
         return None
     try:
-        answer = json.loads(done.stdout)
-        user, secret = str(answer["Username"]), str(answer["Secret"])
-    except (ValueError, KeyError, TypeError):
+        # in any case, and null is empty, as in Go
+        answer = {key.lower(): str(value or "") for key, value in load_json(done.stdout).items()}
+        user, secret = answer["username"], answer["secret"]
+    except (ValueError, KeyError, AttributeError):
         warn(f"{program} (named in {path}) did not print the JSON of a credential helper")
         return None
     source = f"{program} ({path})"

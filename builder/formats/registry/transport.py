@@ -226,7 +226,9 @@ class Transport:
             headers["Authorization"] = authorization
         content = request.body() if callable(request.body) else request.body
         prepared = self._http.build_request(request.method, url, headers=headers, content=content)
-        return self._http.send(prepared, stream=True)
+        # httpx2 would send a user of the URL in place of the header; clients in Go do not.
+        auth = httpx2.Auth() if authorization else None
+        return self._http.send(prepared, stream=True, auth=auth)
 
     def pause(self, failures: int, cause: Answer | Exception | str) -> None:
         """Wait before the next attempt: as ``Retry-After`` states, else 0.5, 1, 2 ... 30 s.

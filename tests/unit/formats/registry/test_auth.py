@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,8 @@ def test_bearer(sentence: str, challenges: list[str]) -> None:
         ("another scheme before", ['Negotiate, Basic realm="x"']),
         ("Bearer without a realm", ["Bearer", 'Basic realm="x"']),
         ("several schemes", ["Negotiate", "NTLM", 'Basic realm="x"']),
+        ("no challenge, as crane 0.20", []),
+        ("a scheme that nobody knows, as crane 0.20", ['Digest realm="d", nonce="n"']),
     ],
 )
 def test_basic(sentence: str, challenges: list[str]) -> None:
@@ -151,6 +154,25 @@ def test_basic(sentence: str, challenges: list[str]) -> None:
         with RegistryClient(fake.host, ROBOT) as client:
             assert client.blobs.stored("a/b", EMPTY) is None, sentence
         assert fake.requests[-1].headers["authorization"] == ROBOT.basic
+
+
+@pytest.mark.parametrize("place", ["realm", "location"])
+def test_user_in_an_address(tmp_path: Path, place: str) -> None:
+    """A user in an address that the registry names does not replace the credentials (net/http of Go)."""
+    path, data = random_blob(tmp_path, MIB)
+    with FakeRegistry(token_user=(ROBOT.username, ROBOT.password)) as fake:
+
+        def oddity(request: Request, status: int, headers: dict[str, Any]) -> int:
+            for name in ("WWW-Authenticate",) if place == "realm" else ("Location",):
+                if name in headers:
+                    address = re.sub(r"^/", f"http://{fake.host}/", headers[name])
+                    headers[name] = address.replace("http://", "http://x:y@")
+            return status
+
+        fake.oddity = oddity
+        with RegistryClient(fake.host, ROBOT) as client:
+            client.blobs.upload_file("a/b", Descriptor(OCI_LAYER_GZIP, sha256(data), len(data)), path)
+        assert fake.has("a/b", data)
 
 
 @pytest.mark.parametrize("more", [{}, *({"expires_in": v} for v in (0, -5, "300", "soon", 299.5, None, []))])

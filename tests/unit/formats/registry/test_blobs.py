@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import random
 
@@ -86,3 +87,56 @@ def test_digest_mismatch(fake: FakeRegistry, client: RegistryClient, store: Stor
     with pytest.raises(HashMismatch, match="different content .* twice"):
         client.blobs.download_to_store("a/b", described(data), store)
     assert store.get(sha256(data)) is None and not list((store.root / "partial").iterdir())
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_busy(
+    fake: FakeRegistry, client: RegistryClient, store: Store, waits: list[float], status: int
+) -> None:
+    """A download waits as long as the registry says, and six attempts end it."""
+    digest = fake.put("a/b", b"layer")
+    fake.fail_once("GET", "/blobs/", Reply(status, {"Retry-After": "7"}), times=2)
+    assert client.blobs.download_to_store("a/b", described(b"layer"), store).read_bytes() == b"layer"
+    assert waits == [7, 7]
+    fake.fault = lambda r: Reply(status)
+    with pytest.raises(RegistryError, match=f"{digest} of .*: {status}"):
+        list(client.blobs.read("a/b", digest))
+    assert fake.count("GET", "/blobs/") == 3 + 6
+
+
+@pytest.mark.parametrize(
+    ("sentence", "answer"),
+    [
+        ("the range is not the one that was asked for", Reply(206, {"Content-Range": "bytes 0-9/9"}, b"x")),
+        ("no range is stated", Reply(206, {}, b"x")),
+        ("ranges are refused", Reply(400)),
+        ("ranges are not known", Reply(501)),
+    ],
+)
+def test_no_ranges(
+    fake: FakeRegistry, client: RegistryClient, store: Store, sentence: str, answer: Reply
+) -> None:
+    """A registry that cannot continue a download sends the blob from its beginning."""
+    data = random.Random(4).randbytes(MIB)
+    fake.put("a/b", data)
+    partial = store.root / "partial" / f"blob-{hashlib.sha256(data).hexdigest()}"
+    partial.parent.mkdir(parents=True)
+    partial.write_bytes(data[:1000])
+    fake.fault = lambda r: answer if "range" in r.headers else None
+    path = client.blobs.download_to_store("a/b", described(data), store)
+    assert path.read_bytes() == data, sentence
+
+
+def test_encoded_although_not_asked(fake: FakeRegistry, client: RegistryClient, store: Store) -> None:
+    """A proxy that compresses every answer is understood, as by skopeo 1.22 and crane 0.20."""
+    data = random.Random(5).randbytes(MIB)
+    fake.put("a/b", data)
+    body = gzip.compress(data)
+    fake.fault = lambda r: Reply(200, {"Content-Encoding": "gzip"}, body) if r.method == "GET" else None
+    assert client.blobs.get("a/b", described(data)) == data
+    assert client.blobs.download_to_store("a/b", described(data), store).read_bytes() == data
+    body = data
+    with pytest.raises(RegistryError, match="its answer is encoded wrongly"):
+        client.blobs.get("a/b", described(data))
+    with pytest.raises(RegistryError, match="its answer is encoded wrongly"):
+        client.blobs.hash("a/b", described(data))

@@ -323,11 +323,12 @@ def test_loose_permissions(home: Path, write: Callable[..., Path]) -> None:
     [
         ('{"auths": {"x.example": {"auth": "s3cret', "is not JSON"),
         ('["s3cret"]', "is not an auth file"),
+        ("[" * 100_000, "is not JSON"),
         ('{"auths": {"x.example": {"auth": "s3cret!"}}}', "is not USER:PASSWORD in base64"),
         ('{"auths": {"x.example": {"auth": "czNjcmV0"}}}', "is not USER:PASSWORD in base64"),
         ('{"credHelpers": ["s3cret"]}', "is not an auth file"),
     ],
-    ids=["cut", "list", "not base64", "no colon", "helpers"],  # the texts would be part of the path
+    ids=["cut", "list", "deep", "not base64", "no colon", "helpers"],  # the texts would be part of the path
 )
 def test_damaged_file(home: Path, write: Callable[..., Path], text: str, message: str) -> None:
     """A damaged file is named, and nothing of it is shown."""
@@ -376,3 +377,47 @@ def test_password_of_another_registry(challenge: Reply | None) -> None:
         assert not any("Basic" in value for value in sent)
         (message,) = warnings.messages
         assert "REGISTRY_HOST" in message and fake.host in message and "s3cret" not in message
+
+
+@pytest.mark.parametrize(
+    ("sentence", "printed", "found"),
+    [
+        ("the keys in lower case, as Go reads them", '{"username": "u", "secret": "p"}', ("u", "p")),
+        ("null is empty", '{"Username": null, "Secret": null}', ("", "")),
+    ],
+)
+def test_answer_of_a_helper(
+    home: Path, write: Callable[..., Path], sentence: str, printed: str, found: tuple[str, str]
+) -> None:
+    helper(home, "h", f"echo '{printed}'")
+    write(".docker/config.json", {"credsStore": "h"})
+    answer = find("quay.io", "", env(home))
+    assert (answer.username, answer.password) == found, sentence
+
+
+def test_secret_of_a_failing_helper(home: Path, write: Callable[..., Path]) -> None:
+    """What a helper prints is not shown where it may be the secret."""
+    helper(home, "h", """echo '{"Username":"u","Secret":"hunter2"}'; exit 3""")
+    write(".docker/config.json", {"credsStore": "h"})
+    warnings: list[str] = []
+    find("quay.io", "", env(home), warnings.append)
+    assert "docker-credential-h" in warnings[0] and "hunter2" not in warnings[0]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", None])
+def test_no_name_of_a_helper(home: Path, write: Callable[..., Path], name: str | None) -> None:
+    """A helper that cannot have this name is a warning, and the file's own entries are used."""
+    entry = {"auth": base64.b64encode(b"u:p").decode()}
+    write(".docker/config.json", {"credHelpers": {"quay.io": name}, "auths": {"quay.io": entry}})
+    warnings: list[str] = []
+    assert find("quay.io", "", env(home), warnings.append).username == "u"
+    assert len(warnings) == (name is not None)
+
+
+def test_password_of_other_bytes(home: Path, write: Callable[..., Path]) -> None:
+    """A password that is not UTF-8 is sent as it is, as docker and skopeo do."""
+    pair = "u:\xfc".encode("latin-1")
+    write(".docker/config.json", {"auths": {"quay.io": {"auth": base64.b64encode(pair).decode()}}})
+    variables = {"REGISTRY_USER": "u", "REGISTRY_PASSWORD": os.fsdecode(b"\xfc")}
+    for found in (find("quay.io", "", env(home)), environment(variables)):
+        assert found is not None and base64.b64decode(found.basic.split()[1]) == pair

@@ -115,10 +115,18 @@ def test_entries_of_others(client: RegistryClient, fake: FakeRegistry, pushed: I
 
 
 @by_tag
-@pytest.mark.parametrize("status", [400, 404, 405, 406])
-def test_no_list(client: RegistryClient, fake: FakeRegistry, pushed: Image, status: int) -> None:
-    """Every response without a list leads to the list under the tag."""
-    fake.fault = lambda r: Reply(status, body=b"<html>what?</html>") if "/referrers/" in r.path else None
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(Reply(status, body=b"<html>what?</html>") for status in (400, 403, 404, 405, 406, 501)),
+        Reply(200, {"Content-Type": OCI_INDEX}),
+        Reply(200, {"Content-Type": OCI_INDEX}, b'{"schemaVersion":2,"manifests":[]}'),
+    ],
+    ids=["400", "403", "404", "405", "406", "501", "nothing", "empty list"],
+)
+def test_no_list(client: RegistryClient, fake: FakeRegistry, pushed: Image, answer: Reply) -> None:
+    """Every response without a list, or with none of its entries, leads to the list under the tag."""
+    fake.fault = lambda r: answer if "/referrers/" in r.path else None
     ours = attach(client, "a/b", pushed.manifest_descriptor, Artifact(REPORT, [file("{}")]))
     assert [d.digest for d in referrers(client, "a/b", pushed.digest)] == [ours]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,15 +14,16 @@ import httpx2
 import pytest
 
 from builder.core.errors import RegistryError
-from builder.core.model import OCI_INDEX, OCI_MANIFEST
+from builder.core.model import OCI_INDEX, OCI_MANIFEST, Image
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.formats.registry import transport
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.credentials import ANONYMOUS, Credentials
+from builder.formats.registry.push import push_image
 from tests.support.blobs import described, random_blob
 from tests.support.blobs import upload as send
-from tests.support.fakeregistry import FakeRegistry, Reply, Request
+from tests.support.fakeregistry import Cut, FakeRegistry, Reply, Request
 
 ROBOT = Credentials("robot$m558+site", "pa$$w0rd-s3cret", source="REGISTRY_USER and REGISTRY_PASSWORD")
 
@@ -32,6 +35,28 @@ def test_waits_grow_and_end(fake: FakeRegistry, client: RegistryClient, waits: l
         client.manifests.head("a/b", "latest")
     assert "fault of the registry" in caught.value.hint
     assert len(waits) == transport.TRIES - 1 and all(b > a for a, b in zip(waits, waits[1:], strict=False))
+
+
+@pytest.mark.parametrize("dropped", [0, 1, 2])
+def test_each_third_connection_is_dropped(fake: FakeRegistry, image: Image, dropped: int) -> None:
+    """A push ends although each third request, the first one of all too, is dropped."""
+    count = itertools.count()
+    fake.fault = lambda r: Cut() if next(count) % 3 == dropped else None
+    with RegistryClient(fake.host, ANONYMOUS, sleep=lambda seconds: None) as client:
+        push_image(image, client, "a/b")
+    assert image.digest in fake.manifests["a/b"]
+
+
+@pytest.mark.parametrize("redirects", [9, 10])
+def test_as_many_redirects_as_go(fake: FakeRegistry, client: RegistryClient, redirects: int) -> None:
+    """Nine redirects are followed, as clients in Go do, and the tenth is not."""
+    fake.fault = lambda r: (
+        Reply(307, {"Location": f"{r.path}?n={n + 1}"})
+        if (n := int(r.query.get("n", ["0"])[0])) < redirects
+        else None
+    )
+    with contextlib.nullcontext() if redirects == 9 else pytest.raises(RegistryError, match="redirect 10"):
+        assert client.manifests.head("a/b", "latest") is None
 
 
 def test_redirect_without_credentials(store: Store) -> None:
