@@ -66,7 +66,9 @@ class Blobs:
             if response.status_code == 200:
                 size = content_length(response.headers)
                 return UNKNOWN if size is None else size
-            if found is None and response.status_code != 404 and response.status_code < 500:
+            if response.status_code == 404:
+                return None
+            if found is None and response.status_code < 500:
                 action = f"report whether {self._name(repository)} has {descriptor.digest}"
                 raise self._transport.refusal(read_answer(response, _MAX_REFUSAL), action)
         return found

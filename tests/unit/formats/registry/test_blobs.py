@@ -46,6 +46,14 @@ def test_no_head(fake: FakeRegistry, client: RegistryClient, status: int) -> Non
     assert client.blobs.stored("a/b", described(b"other")) is None
 
 
+def test_head_of_everything(fake: FakeRegistry, client: RegistryClient) -> None:
+    """A proxy that answers every HEAD with 200 and no length does not make a missing blob present."""
+    fake.fault = lambda r: Reply(200) if r.method == "HEAD" else None
+    fake.put("a/b", b"layer")
+    assert client.blobs.has("a/b", described(b"layer"))
+    assert not client.blobs.has("a/b", described(b"other"))
+
+
 @pytest.mark.parametrize("status", [400, 405, 409, 500])
 def test_mount_is_refused(fake: FakeRegistry, client: RegistryClient, status: int) -> None:
     """A mount that a registry refuses in any way is no error: the blob is uploaded."""
