@@ -22,7 +22,7 @@ from builder.core.errors import ImageError
 from builder.core.model import Layer
 from builder.core.progress import working
 from builder.core.store.files import CHUNK, require_space, space_errors
-from builder.core.store.temporary import temporary_name
+from builder.core.store.leftovers import temporary_folder
 from builder.core.text import one_line
 from builder.formats.layers.build import make_layer
 
@@ -170,18 +170,14 @@ def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> Ba
     settings, architecture = request.work.settings, request.recipe.architecture
     image = client.images.get(tag)
     size = int(image.attrs.get("Size") or 0)
-    for folder in (settings.tmpdir, settings.cache):
-        require_space(folder, size, f"exporting target {request.recipe.name} from docker")
-    archive = settings.tmpdir / temporary_name()
-    try:
-        with space_errors(settings.tmpdir):
-            archive.parent.mkdir(parents=True, exist_ok=True)
-            with archive.open("wb") as out:
-                out.writelines(image.save(chunk_size=CHUNK, named=tag))
+    for place in (settings.tmpdir, settings.cache):
+        require_space(place, size, f"exporting target {request.recipe.name} from docker")
+    with space_errors(settings.tmpdir), temporary_folder(settings.tmpdir, 0o700) as folder:
+        archive = folder / "image.tar"
+        with archive.open("wb") as out:
+            out.writelines(image.save(chunk_size=CHUNK, named=tag))
         locked = resolve_base(f"docker-archive:{archive}", architecture, request.work)
         exported = open_base(locked, architecture, request.work)
-    finally:
-        archive.unlink(missing_ok=True)
     base_layers = {layer.diff_id: layer for layer in base.layers}
     layers = tuple(base_layers.get(layer.diff_id, layer) for layer in exported.layers)
     # make_image sets the recipe's part of the config for all engines, so the Dockerfile's version

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from builder.core.errors import RunnerError
 from builder.core.model import Image, SifImage
+from builder.core.store.leftovers import temporary_folder
 from builder.formats.sif.singularity import NOT_MOUNTED
 from builder.lock.config.site import GpuVendor
 
@@ -79,13 +79,12 @@ class ApptainerRunner(Runner):
         else:
             container = cached_rootfs(image, self._work, owner=root)
 
-        self._work.settings.tmpdir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="run-", dir=self._work.settings.tmpdir) as scratch:
+        with temporary_folder(self._work.settings.tmpdir, 0o700) as scratch:
             arguments = [
                 *(tool, action, "--pwd", options.workdir or config.workdir),
                 *_isolation(tool, options),
                 *_security(root, options.gpu),
-                *_scratch_binds(Path(scratch), root),
+                *_scratch_binds(scratch, root),
                 str(container),
                 *words,
             ]

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from builder.core.errors import RunnerError
 from builder.core.model import Image
 from builder.core.progress import Reporter, working
 from builder.core.store.files import write_atomic
-from builder.core.store.folders import CacheFolders
+from builder.core.store.leftovers import temporary_folder
 from builder.core.store.temporary import temporary_name
 from builder.core.store.walk import remove_tree
 from builder.core.workspace import Workspace
@@ -262,9 +261,8 @@ def variable_options(
 
     one_line = {name: value for name, value in env.items() if "\n" not in value}
     rest = {name: value for name, value in env.items() if "\n" in value}
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as private:
-        file = Path(private) / "env"
+    with temporary_folder(folder, 0o700) as private:
+        file = private / "env"
         text = "".join(f"{name}={value}\n" for name, value in one_line.items())
         write_atomic(file, text.encode(), mode=0o600)
         options = ["--env-file", str(file)]
@@ -280,17 +278,15 @@ def temporary_layout(image: Image, work: Workspace) -> Iterator[str]:
     Raises:
         ImageError: A layer is not on this machine.
     """
-    folder = CacheFolders(work.settings.cache).tmp / temporary_name()
     # podman 4.3 makes an image name of the path, and refuses capitals and names like .cache in it:
     # it gets a plain link. Other users can neither guess the name nor write in the folder, although
     # /tmp is shared.
     plain = _PLAIN_FOLDER / f"builder-{temporary_name()}"
-    try:
-        write_layout(image, folder, _LAYOUT_TAG, work.store, durable=False)
+    with temporary_folder(work.store.tmp, 0o700) as folder:
+        write_layout(image, folder / "layout", _LAYOUT_TAG, work.store, durable=False)
         plain.mkdir(mode=0o700)
-        (plain / "layout").symlink_to(folder)
-        yield f"oci:{plain}/layout:{_LAYOUT_TAG}"
-    finally:
-        for path in (plain, folder):
-            if path.exists():
-                remove_tree(path)
+        try:
+            (plain / "layout").symlink_to(folder / "layout")
+            yield f"oci:{plain}/layout:{_LAYOUT_TAG}"
+        finally:
+            remove_tree(plain)

@@ -8,7 +8,6 @@ only. Both images run this builder's benchmark, so that an older image is measur
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,11 +124,11 @@ def ab_here(
         RunnerError: no runner works on this host.
         SpaceError: there is no space for a report.
     """
-    with tempfile.TemporaryDirectory(prefix="builder-ab-") as scratch:
-        program = Path(scratch) / _PROGRAM
+    # a container's root may be another user of the host
+    with temporary_folder(work.settings.tmpdir, 0o755) as scratch:
+        program = scratch / _PROGRAM
         program.write_bytes(smoke_program())
         program.chmod(0o644)
-        program.parent.chmod(0o755)  # a container's root may be another user of the host
 
         def test(side: str, options: SmokeOptions) -> SmokeReport:
             one = sides[side]
