@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from builder.build.run import RUNNER_NAMES
 from builder.core.errors import RunnerError, UsageError
+from builder.core.model import Image, SifImage
 from builder.core.progress import Reporter
 from builder.core.workspace import Workspace
 from builder.lock.config.site import GpuVendor
@@ -22,8 +23,6 @@ log = logging.getLogger(__name__)
 
 #: Those that run SIFs.
 SIF_RUNNER_NAMES = ("userns", "apptainer")
-#: Those that do not.
-ENGINE_NAMES = ("podman-hpc", "docker", "podman")
 
 
 def runners(work: Workspace, *, gpu: GpuVendor = "none") -> list[Runner]:
@@ -58,6 +57,7 @@ def find_runner(
     *,
     gpu: GpuVendor = "none",
     without: Collection[str] = (),
+    image: Image | SifImage | None = None,
 ) -> Runner:
     """Return the first runner that works on this host, or the named one.
 
@@ -67,7 +67,8 @@ def find_runner(
     Args:
         prefer: Name of the only runner to try; None tries all.
         gpu: The GPUs that the image is for; see :func:`runners`.
-        without: Names of runners to skip: they failed before, or do not run such an image.
+        without: Names of runners to skip: they failed before, or are not fit for the task.
+        image: What is run: of all runners, those that run no SIF are skipped for one.
 
     Raises:
         RunnerError: No runner works, or the named one does not; the message has the reason of each.
@@ -76,9 +77,11 @@ def find_runner(
     if prefer is not None and prefer not in RUNNER_NAMES:
         raise UsageError(f"no runner named {prefer!r}", f"runners: {', '.join(RUNNER_NAMES)}")
 
+    names = SIF_RUNNER_NAMES if isinstance(image, SifImage) else RUNNER_NAMES
+    fit = {prefer} if prefer else set(names).difference(without)
     reasons: list[str] = []
     for runner in runners(work, gpu=gpu):
-        if prefer not in (None, runner.name) or runner.name in without:
+        if runner.name not in fit:
             continue
         reason = runner.available() or _trial_problem(runner, prefer, work.reporter)
         if reason is None:

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from builder.build.bases.image import BaseImage
 from builder.build.run.base import RunOptions
 from builder.build.run.process import Completed, tail
-from builder.build.run.select import ENGINE_NAMES, find_runner
+from builder.build.run.select import find_runner
 from builder.build.steps import apt_base
 from builder.core.datafiles import script
 from builder.core.errors import BuilderError, FetchError, LockError, RunnerError, SolveError
@@ -61,8 +61,8 @@ def solve_os_packages(
         raise FetchError(message, f"lock once online: builder lock {recipe.name}")
     check_processor(recipe, where)
     image = apt_base.runnable(base)
-    unfit = ENGINE_NAMES if isinstance(image, SifImage) else ("apptainer",)
-    runner = find_runner(work, without=unfit)
+    unfit = () if isinstance(image, SifImage) else ("apptainer",)
+    runner = find_runner(work, without=unfit, image=image)
     with (
         working(work.reporter, f"OS packages of {recipe.base}"),
         temporary_folder(work.settings.tmpdir, 0o700) as tmp,

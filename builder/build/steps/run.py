@@ -32,7 +32,7 @@ from builder.build.run.identity import container_root
 from builder.build.run.jail import OVERLAY_ON_DISK
 from builder.build.run.process import Completed
 from builder.build.run.rootfs import cached_rootfs
-from builder.build.run.select import ENGINE_NAMES, find_runner
+from builder.build.run.select import find_runner
 from builder.build.run.storage import EngineRunner
 from builder.build.run.task import TaskLog
 from builder.core.errors import FetchError, ImageError, LayerError, RunnerError
@@ -201,8 +201,7 @@ def run_step(
     """
     for mount in step.mounts:
         mount.check()
-    unfit = ENGINE_NAMES if isinstance(image, SifImage) else ()
-    found = find_runner(work, runner, without=("apptainer", *unfit))
+    found = find_runner(work, runner, without=("apptainer",), image=image)
     task = f"step {step.name}"
     started = time.monotonic()
     with (

@@ -17,13 +17,13 @@ from builder.build.bases.resolve import resolve_recipe_base
 from builder.build.engines.base import BuildRequest
 from builder.build.engines.layered import Layered
 from builder.build.fetch.packages import fetch_for
-from builder.build.run.select import ENGINE_NAMES, find_runner
+from builder.build.run.select import find_runner
 from builder.build.sources import SourceTree, open_source
 from builder.build.sources.scm import describe, write_archival
 from builder.build.steps.recipe import check_processor
 from builder.core.errors import FetchError, WheelError
 from builder.core.markers import unfulfilled
-from builder.core.model import Fetched, Lock, LockedBase, LockedPackage, LockedSource, SifImage
+from builder.core.model import Fetched, Lock, LockedBase, LockedPackage, LockedSource
 from builder.core.progress import working
 from builder.core.redact import redact
 from builder.core.store.records import Record
@@ -257,8 +257,7 @@ class ImageWheelBuilder:
     ) -> BuiltWheel:
         """Build, check and store a wheel."""
         image = Layered().build(environment).artifact
-        unfit = ENGINE_NAMES if isinstance(image, SifImage) else ()
-        runner = find_runner(self.work, without=unfit)
+        runner = find_runner(self.work, image=image)
         version = next(p.python_version for p in environment.lock.packages if p.name == "python")
         task = f"building the wheel of {job.name}"
         with (
@@ -337,18 +336,17 @@ class ImageWheelBuilder:
         """
         pinned = replace(locked, build=key)
         record = self._record(locked, key).read()
-        if record is not None and name not in (None, record["name"]):
-            return None
-        if record is not None and self.work.store.get(f"sha256:{record['sha256']}") is not None:
-            return self._from_record(record, pinned)
-        pins = pinned.requires  # which an old lock does not have
-        built = (p for p in (previous, *self.locked) if p and p.source and p.sha256)
-        same = (p for p in built if p.source and replace(p.source, requires=pins) == pinned)
-        previous = next((p for p in same if name in (None, p.name)), None)
-        if previous is None:
+        if record is not None:
+            if name not in (None, record["name"]):
+                return None
+            if self.work.store.get(f"sha256:{record['sha256']}") is not None:
+                return self._from_record(record, pinned)
+        candidates = [p for p in (previous, *self.locked) if p and name in (None, p.name)]
+        same = next((p for p in candidates if _is_of_build(p, pinned)), None)
+        if same is None:
             return None
         try:
-            [fetched] = fetch_for(self.inputs, [previous], self.work.quiet())
+            [fetched] = fetch_for(self.inputs, [same], self.work.quiet())
         except FetchError:
             return None
         return self._from_record(self._stored(fetched), pinned)
@@ -390,6 +388,13 @@ class ImageWheelBuilder:
 def _exact(packages: Sequence[LockedPackage]) -> tuple[str, ...]:
     """Return packages as ``NAME==VERSION``."""
     return tuple(sorted(f"{package.name}=={package.version}" for package in packages))
+
+
+def _is_of_build(package: LockedPackage, pinned: LockedSource) -> bool:
+    """Return whether a locked wheel is that of a build. Old locks do not have what it required."""
+    source = package.source
+    is_same = source is not None and replace(source, requires=pinned.requires) == pinned
+    return is_same and bool(package.sha256)
 
 
 def _described(locked: LockedSource) -> str:

@@ -10,10 +10,9 @@ from typing import Any
 
 from builder.build.run.base import Mount, RunOptions
 from builder.build.run.gpu import gpu_devices
-from builder.build.run.select import ENGINE_NAMES, find_runner
+from builder.build.run.select import find_runner
 from builder.build.run.userns import UsernsRunner
 from builder.core.errors import UsageError
-from builder.core.model import SifImage
 from builder.core.workspace import Workspace
 from builder.deliver.publishing.pull import pull_reference
 from builder.deliver.site.arguments import read_bind, read_env_file, require_source
@@ -177,8 +176,7 @@ def run_reference(
     vendor = _vendor(request)
     options = _options(request, vendor)  # a wrong bind is reported before anything is downloaded
     pulled, artifact = pull_reference(reference, work, root)
-    unfit = ENGINE_NAMES if isinstance(artifact, SifImage) else ()
-    runner = find_runner(work, None, gpu=vendor, without=unfit)
+    runner = find_runner(work, None, gpu=vendor, image=artifact)
     image = f"{pulled.digest[:19]}, with {runner.name}"
     work.reporter.note(f"running {pulled.reference}{_where(request)}: {image}")
     return runner.run(artifact, request.command, options).returncode

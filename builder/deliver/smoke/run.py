@@ -15,7 +15,7 @@ from typing import Any
 from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION
 from builder.build.run.base import Mount, RunOptions
 from builder.build.run.process import Completed
-from builder.build.run.select import ENGINE_NAMES, find_runner
+from builder.build.run.select import find_runner
 from builder.core.errors import BuilderError, RunnerError
 from builder.core.model import Image, Lock, SifImage
 from builder.core.progress import working
@@ -144,8 +144,8 @@ def _run_benchmark(
         timeout_s=options.limit_s + _GRACE_S,
         on_line=report_step,
     )
-    unfit = list(ENGINE_NAMES) if isinstance(image, SifImage) and options.runner is None else []
-    runner = find_runner(work, options.runner, gpu=gpu, without=unfit)
+    runner = find_runner(work, options.runner, gpu=gpu, image=image)
+    failed: list[str] = []
     while True:
         work.reporter.note(f"smoke test of {recipe.name} ({runner.name}): {options.plan.title}")
         log.info("in the image, by %s: %s", runner.name, shlex.join(command))
@@ -154,11 +154,11 @@ def _run_benchmark(
                 done = runner.run(image, command, how)
             return interpret(done, recipe), runner.name
         except BuilderError as e:
-            unfit.append(runner.name)
+            failed.append(runner.name)
             following = None
             if options.runner is None and isinstance(e, RunnerError):
                 with suppress(RunnerError):  # there is no other
-                    following = find_runner(work, None, gpu=gpu, without=unfit)
+                    following = find_runner(work, gpu=gpu, without=failed, image=image)
             if following is None:
                 report = could_not_run(recipe, "runner", f"{runner.name}: {e.message}", e.hint)
                 return report, runner.name
