@@ -186,31 +186,25 @@ class _Fetcher:
 
     def _from_web(self, package: LockedPackage, place: Url, downloader: Downloader) -> Fetched:
         """Download a package; content that does not match is deleted and requested once more."""
-        self._check_reachable(place)
-        partial = self._work.store.folders.partial / package.key.replace(":", "-")
-        with space_errors(self._work.store.root), claimed(partial) as path:
-            return self._stream_to(path, package, place, downloader)
-
-    def _stream_to(
-        self, path: Path, package: LockedPackage, place: Url, downloader: Downloader
-    ) -> Fetched:
         from .download import open_partial, received_key
 
-        received = ""
-        for _ in range(2):
-            with open_partial(path, package) as part:
-                self._stream(package, place, downloader, part)
-            if received_key(part, package) == package.key:
-                digest = part.digest()
-                stored = self._work.store.adopt(path, digest)
-                self._verifier.record_digest(package, digest)
-                log.info("%s: downloaded from %s", package.filename, place)
-                return _fetched(package, stored)
-            path.unlink(missing_ok=True)
-            received = received_key(part, package)
-            self._work.reporter.warn(
-                f"{package.filename}: {place} returned {received}, the lock has {package.key}; deleted"
-            )
+        self._check_reachable(place)
+        store, received = self._work.store, ""
+        partial = store.folders.partial / package.key.replace(":", "-")
+        with space_errors(store.root), claimed(partial) as path:
+            for _ in range(2):
+                with open_partial(path, package) as part:
+                    self._stream(package, place, downloader, part)
+                received = received_key(part, package)
+                if received == package.key:
+                    digest = part.digest()
+                    stored = store.adopt(path, digest)
+                    self._verifier.record_digest(package, digest)
+                    log.info("%s: downloaded from %s", package.filename, place)
+                    return _fetched(package, stored)
+                path.unlink(missing_ok=True)
+                was = f"{place} returned {received}, the lock has {package.key}"
+                self._work.reporter.warn(f"{package.filename}: {was}; deleted")
         raise HashMismatch(
             f"{package.filename}: {place} returned {received} twice, the lock has {package.key}; "
             "the download was deleted",

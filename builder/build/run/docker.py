@@ -138,20 +138,19 @@ class DockerStorage(Storage):
     program = "docker"
 
     def __init__(self, client: Any, reporter: Reporter = QUIET) -> None:
+        from docker import errors
+
+        self._errors = errors
         self.client = client
         self._reporter = reporter
 
     def names(self, image_id: str) -> list[str] | None:
-        import docker
-
-        with contextlib.suppress(docker.errors.NotFound):
+        with contextlib.suppress(self._errors.NotFound):
             return list(self.client.images.get(image_id).tags)
         return None
 
     def id_of(self, name: str) -> str:
-        import docker
-
-        with contextlib.suppress(docker.errors.NotFound):
+        with contextlib.suppress(self._errors.NotFound):
             return str(self.client.images.get(name).id)
         return ""
 
@@ -164,15 +163,11 @@ class DockerStorage(Storage):
         return bool(self.client.images.get(image_id).tag(repository, tag))
 
     def remove_image(self, name: str) -> None:
-        import docker
-
-        with contextlib.suppress(docker.errors.APIError):
+        with contextlib.suppress(self._errors.APIError):
             self.client.images.remove(name)
 
     def remove_container(self, name: str) -> None:
-        import docker
-
-        with contextlib.suppress(docker.errors.APIError):
+        with contextlib.suppress(self._errors.APIError):
             self.client.api.remove_container(name, force=True, v=True)
 
     def own_containers(self) -> list[str]:

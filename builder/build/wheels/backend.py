@@ -26,7 +26,7 @@ from builder.lock.config.safetoml import loads
 
 #: What pip and uv use for a source without a ``[build-system]``.
 _LEGACY = "setuptools.build_meta:__legacy__"
-_LEGACY_REQUIRES = ("setuptools>=40.8.0", "wheel")
+_LEGACY_TABLE = {"requires": ["setuptools>=40.8.0", "wheel"]}
 #: What files that are damaged, or lack a name, raise.
 _DAMAGED = (OSError, ValueError, LookupError, TypeError, RecursionError, SyntaxError, MemoryError)
 #: Bytes of a ``pyproject.toml`` that is read.
@@ -65,12 +65,9 @@ def read_backend(tree: Path, name: str) -> Backend:
         if not (tree / "setup.py").is_file():
             hint = "name the folder of the package: #subdirectory=FOLDER"
             raise WheelError(f"{name}: its source has neither pyproject.toml nor setup.py", hint)
-        return Backend(_LEGACY, _LEGACY_REQUIRES)
+        return _backend(_LEGACY_TABLE)
     try:
-        table = loads(_text(pyproject)).get("build-system")
-        if table is None:
-            return Backend(_LEGACY, _LEGACY_REQUIRES)
-        return _backend(table)
+        return _backend(loads(_text(pyproject)).get("build-system", _LEGACY_TABLE))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
         is_missing = isinstance(e, KeyError)
         reason = "[build-system] has no requires" if is_missing else str(e).splitlines()[0]
