@@ -30,7 +30,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import zstandard
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from builder.build.bases.dpkg import BaseSystem
 from builder.build.bytecode.inputs import RecordedModules
@@ -60,11 +60,7 @@ _MOST, _WINDOW = 128 << 20, 8 << 20
 _COMPILER = re.compile(r"bytecode/python-[0-9a-f]{64}\.json")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class _LayerRecord(_Strict):
+class _LayerRecord(BaseModel, extra="forbid"):
     """See :func:`builder.formats.layers.cache.layer_record`."""
 
     descriptor: BlobShape
@@ -76,7 +72,7 @@ class _LayerRecord(_Strict):
     content: LayerContent | None = None
 
 
-class LayersRecord(_Strict):
+class LayersRecord(BaseModel, extra="forbid"):
     """The attached file."""
 
     format: Literal[1]

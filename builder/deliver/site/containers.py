@@ -12,7 +12,7 @@ from builder.lock.config.recipe import Recipe
 from builder.lock.config.site import Additions, RuntimeKind, Site
 
 from .arguments import BindMount
-from .shell import ShellText, join, map_literal
+from .shell import ShellText, comma_separated, join, map_literal
 from .srun import (
     EDF,
     HOOK_VARIABLES,
@@ -190,7 +190,7 @@ def _sif_invocation(container: Container) -> Invocation:
     words += [ShellText(option) for option in runtime.options]
     words += [*gpu_options(recipe, request.gpus), *container.options]
     if container.binds:
-        words += ["--bind", _comma_separated(container.binds)]
+        words += ["--bind", comma_separated(bind.short_word for bind in container.binds)]
     if request.env_file:
         words += ["--env-file", request.env_file]
     for name, value in container.env.items():
@@ -207,13 +207,6 @@ def _sif_workdir(container: Container) -> str | None:
     if workdir is None and not container.command and recipe.workdir != "/":
         return recipe.workdir
     return workdir
-
-
-def _comma_separated(binds: tuple[BindMount, ...]) -> str:
-    words: list[str] = []
-    for bind in binds:
-        words += [",", bind.short_word]
-    return join(*words[1:])
 
 
 def _env_word(name: str, value: str, evaluated: bool) -> str:

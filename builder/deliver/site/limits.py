@@ -99,9 +99,13 @@ def _longest(limits: Limits, nodes: int) -> str:
             times.append(time)
             break
     if limits.node_minutes:
-        hours, minutes = divmod(max(limits.node_minutes // nodes, 1), 60)
-        times.append(f"{hours:02}:{minutes:02}:00")
+        times.append(slurm_time(max(limits.node_minutes // nodes, 1)))
     return min(times, key=seconds, default="")
+
+
+def slurm_time(minutes: int) -> str:
+    """Return a time limit in Slurm's notation: ``00:10:00``."""
+    return f"{minutes // 60:02}:{minutes % 60:02}:00"
 
 
 def _check_names(recipe: Recipe, slurm: Slurm, queue: Queue) -> None:

@@ -40,6 +40,12 @@ def join(*parts: str) -> str:
     return ShellText(joined)
 
 
+def comma_separated(words: Iterable[str]) -> str:
+    """Join words with commas into one."""
+    parts = [part for word in words for part in (",", word)]
+    return join(*parts[1:])
+
+
 def _with_braces(text: str) -> str:
     """Return a shell text with braces around the variable at its end, if there is one."""
     last = max(VARIABLE.finditer(text), key=lambda found: found.end(), default=None)

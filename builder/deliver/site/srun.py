@@ -19,7 +19,7 @@ from builder.core.errors import RunnerError, UsageError
 from builder.lock.config.fields import VARIABLE
 
 from .arguments import BindMount
-from .shell import ShellText, join, map_literal, quote
+from .shell import ShellText, comma_separated, join, map_literal, quote
 
 #: What NVIDIA's container hook reads. Without, it mounts no driver; the default capability has no
 #: libcuda.
@@ -167,9 +167,8 @@ def pyxis_options(
     """
     options = [join("--container-image=", image), "--container-writable"]
     options += [f"--no-container-{name}" for name in ("mount-home", "remap-root", "entrypoint")]
-    words = [word for bind in mounts for word in (",", map_literal(bind.short_word, _mountable))]
-    if words:
-        options.append(join("--container-mounts=", *words[1:]))
+    if words := [map_literal(bind.short_word, _mountable) for bind in mounts]:
+        options.append(join("--container-mounts=", comma_separated(words)))
     if workdir:
         options.append(join("--container-workdir=", workdir))
     if passed:

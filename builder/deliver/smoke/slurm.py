@@ -16,6 +16,7 @@ from builder.core.store.reading import text_of
 from builder.deliver.site.images import image_repository
 from builder.deliver.site.job import BatchJob
 from builder.deliver.site.job_plan import plan_job
+from builder.deliver.site.limits import slurm_time
 from builder.deliver.site.render import render
 from builder.deliver.site.request import JobRequest
 from builder.deliver.site.scheduler import cancel, read_result, submit, wait
@@ -214,7 +215,7 @@ def job_request(
     recipe: Recipe, slurm: SlurmOptions, command: Sequence[str], time_s: float
 ) -> JobRequest:
     """Return the request for a job that runs ``command`` for at most ``time_s`` seconds."""
-    time = slurm.time or _time(time_s)
+    time = slurm.time or slurm_time(-(-int(time_s) // 60))  # rounded up
     return replace(slurm, command=tuple(command), time=time, name=f"smoke-{recipe.name}")
 
 
@@ -247,9 +248,3 @@ def _without_report(recipe: Recipe, work: Path, number: str, state: str, output:
     probe = "watchdog" if state == "TIMEOUT" else "job"
     seen = f"job {number} ended as {state} and left no report: {last_lines(text)}"
     return could_not_run(recipe, probe, seen, advice)
-
-
-def _time(seconds: float) -> str:
-    """Return a time limit in Slurm's notation, rounded up to whole minutes: ``00:10:00``."""
-    minutes = -(-int(seconds) // 60)
-    return f"{minutes // 60:02}:{minutes % 60:02}:00"
