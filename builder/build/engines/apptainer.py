@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,7 +124,7 @@ def run_build(source: Path, image: Path, request: BuildRequest) -> Path:
     """Build a definition file and return ``image``.
 
     Raises:
-        ImageError: apptainer failed, or reported success and wrote no file.
+        ImageError: See :func:`check_built`.
     """
     from spython.utils import run_command
 
@@ -133,16 +133,32 @@ def run_build(source: Path, image: Path, request: BuildRequest) -> Path:
         request.work.settings.tmpdir.mkdir(parents=True, exist_ok=True)
     command = [tool, "build", *_options(tool, request), str(image), str(source)]
     done = run_command(command, quiet=True, environ=dict(environment(request.work.settings)))
-    lines = [line for text in done["message"] for line in text.splitlines()]
-    code = done["return_code"]
-    if code == 0 and image.is_file():
-        return image
+    plain = (re.sub(r"\x1b\[[0-9;]*m", "", text) for text in done["message"])
+    lines = list(dict.fromkeys(line for text in plain for line in text.splitlines()))
+    check_built(request, "apptainer", lines, image, done["return_code"])
+    return image
 
-    problem = f"ended with code {code}" if code else "reported success but wrote no file"
-    fatal = [line for line in lines if re.search(r"\b(FATAL|ERROR)\b", line)]
-    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in dict.fromkeys([*lines, *fatal[-1:]])]
-    message = f"apptainer build of target {request.recipe.name} {problem}:\n{tail(plain)}"
-    raise ImageError(message, hint_for("apptainer build", "\n".join(lines)))
+
+def check_built(
+    request: BuildRequest, engine: str, lines: Sequence[str], image: Path, code: int
+) -> None:
+    """Check that a program has built an image.
+
+    Args:
+        request: what was built.
+        engine: the name of the program.
+        lines: its output.
+        image: the file that it has to write.
+        code: its exit code.
+
+    Raises:
+        ImageError: it failed, or ended with 0 and wrote no file.
+    """
+    if code == 0 and image.is_file():
+        return
+    problem = f"ended with code {code}{'' if code else ' but wrote no file'}"
+    message = f"{engine} build of target {request.recipe.name} {problem}:\n{tail(lines)}"
+    raise ImageError(message, hint_for(f"{engine} build", "\n".join(lines)))
 
 
 def environment(settings: Settings) -> Mapping[str, str]:

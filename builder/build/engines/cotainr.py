@@ -29,9 +29,8 @@ from builder.build.bases.image import BaseImage
 from builder.build.bases.resolve import open_base, resolve_base
 from builder.build.image.files import system_entries
 from builder.build.run.apptainer import find_apptainer
-from builder.build.run.failures import hint_for
-from builder.build.run.process import execute, tail
-from builder.core.errors import ImageError, UsageError
+from builder.build.run.process import execute
+from builder.core.errors import UsageError
 from builder.core.model import Fetched, LockedBase, SifImage
 from builder.core.store.files import link_or_copy, space_errors
 from builder.core.store.leftovers import temporary_folder
@@ -39,7 +38,7 @@ from builder.formats.layers.build import make_layer
 from builder.formats.layers.entry import LinkContext
 from builder.formats.oci.layout import write_layout
 
-from .apptainer import environment
+from .apptainer import check_built, environment
 from .base import BuildRequest, BuildResult, Clock
 from .prepare import (
     fetch_archives,
@@ -238,11 +237,7 @@ def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
     # all output goes to stderr, which is read line by line
     merged = ["/bin/sh", "-c", 'cd "$0" && exec "$@" 1>&2', str(folder), *command]
     code = execute(merged, env=_environment(request, folder), on_line=listen).returncode
-    if code == 0 and (folder / "image.sif").is_file():
-        return
-    problem = f"ended with code {code}" if code else "ended with code 0 but wrote no file"
-    message = f"cotainr build of target {request.recipe.name} {problem}:\n{tail(lines)}"
-    raise ImageError(message, hint_for("cotainr build", "\n".join(lines)))
+    check_built(request, "cotainr", lines, folder / "image.sif", code)
 
 
 def _environment(request: BuildRequest, folder: Path) -> dict[str, str]:

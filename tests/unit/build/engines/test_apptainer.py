@@ -53,7 +53,7 @@ def fake_singularity(folder: Path, script: str) -> dict[str, str]:
             "echo 'FATAL: no luck' >&2; exit 255",
             "ended with code 255",
         ),
-        ("exit 0", "reported success but wrote no file"),
+        ("exit 0", "ended with code 0 but wrote no file"),
         ('for last; do :; done; echo x > "${last%.def}.sif"; exit 1', "ended with code 1"),
     ],
 )
