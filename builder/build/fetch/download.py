@@ -81,8 +81,7 @@ class Downloader:
         self, package: LockedPackage, url: str, part: PartialFile, offset: int
     ) -> Iterator[bytes]:
         """Yield the bytes of a URL from ``offset`` on."""
-        if self._stop.is_set():
-            raise Stopped
+        self._check_stop()
         with self._client.stream("GET", url, headers=range_header(offset)) as answer:
             # the file is complete, or longer than the server's
             if answer.status_code == 416 and offset:
@@ -102,8 +101,11 @@ class Downloader:
             for data in body_from(answer, offset):
                 yield data
                 self._reporter.advance(TASK, len(data))
-                if self._stop.is_set():
-                    raise Stopped
+                self._check_stop()
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise Stopped
 
     def _retry(self, error: httpx2.HTTPError, failures: int) -> None:
         if _is_final(error, failures):

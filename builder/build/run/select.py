@@ -74,7 +74,7 @@ def find_runner(
         RunnerError: No runner works, or the named one does not; the message has the reason of each.
         UsageError: No runner has that name.
     """
-    if prefer is not None and prefer not in RUNNER_NAMES:
+    if prefer not in (None, *RUNNER_NAMES):
         raise UsageError(f"no runner named {prefer!r}", f"runners: {', '.join(RUNNER_NAMES)}")
 
     names = SIF_RUNNER_NAMES if isinstance(image, SifImage) else RUNNER_NAMES

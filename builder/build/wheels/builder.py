@@ -179,7 +179,7 @@ class ImageWheelBuilder:
         backend = read_backend(tree.path, title)
         requires = [*(() if options.no_isolation else backend.requires), *options.needs]
         seen = packages if options.no_isolation else [p for p in packages if p.manager == "conda"]
-        environment = self._environment(seen, name or "")
+        environment = self._environment(seen, name)
         keys: list[str] = []
         for _ in range(_ROUNDS):
             isolated = not options.no_isolation
@@ -272,7 +272,7 @@ class ImageWheelBuilder:
             self._record(locked, key).write(record)
         return self._from_record(record, replace(locked, build=keys[0]))
 
-    def _environment(self, packages: Sequence[LockedPackage], name: str) -> BuildRequest:
+    def _environment(self, packages: Sequence[LockedPackage], name: str | None) -> BuildRequest:
         """Return the image for a build: the target's base with OS packages, and locked packages.
 
         Files, steps and variables of the recipe are not in it, so changing them builds no wheel
@@ -295,7 +295,7 @@ class ImageWheelBuilder:
         )
         lock = Lock(tuple(packages), (recipe.platform,), base=self._base)
         fetch = partial(fetch_for, self.inputs, work=self.work)
-        return BuildRequest(plain, lock, self.work, fetch, wheel_of=name)
+        return BuildRequest(plain, lock, self.work, fetch, wheel_of=name or "")
 
     def _uv(self, packages: Sequence[LockedPackage]) -> Path:
         """Return uv for the processor of the image."""

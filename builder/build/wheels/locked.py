@@ -27,19 +27,23 @@ def place_wheels(lock: Lock, root: Path, store: Store) -> list[Path]:
         SpaceError: the disk is full.
     """
     placed = []
-    folder = own_path(root, WHEELS_FOLDER)
     for package in lock.packages:
         source = store.get(package.key) if package.source is not None else None
         if source is None:  # it came from the project
             continue
-        name = package.filename
-        targets = (folder / name, folder / str(package.sha256)[:12] / name)
+        targets = _places(package, root)
         is_there = (target for target in targets if store.verify(target, package.key))
         is_free = (target for target in targets if not target.exists())
         if target := next(is_there, None) or next(is_free, None):
             store.place(source, target, package.key)
             placed.append(target)
     return placed
+
+
+def _places(package: LockedPackage, root: Path) -> tuple[Path, Path]:
+    """Return where a built wheel may be in the project."""
+    folder, name = own_path(root, WHEELS_FOLDER), package.filename
+    return folder / name, folder / str(package.sha256)[:12] / name
 
 
 def remove_unnamed(replaced: Sequence[LockedPackage], recipe: Recipe) -> None:
@@ -49,15 +53,13 @@ def remove_unnamed(replaced: Sequence[LockedPackage], recipe: Recipe) -> None:
         return
     try:
         paths = [load_recipe(name, recipe.root).lock_path for name in recipe_files(recipe.root)]
-        locks = [path.read_bytes() for path in paths if path.exists()]
+        locks = b"".join(path.read_bytes() for path in paths if path.exists())
     except (ConfigError, OSError):
         return  # what a target names is not known
-    folder = own_path(recipe.root, WHEELS_FOLDER)
     for package in built:
-        digest = str(package.sha256)
-        if any(digest.encode() in lock for lock in locks):
+        if str(package.sha256).encode() in locks:
             continue
-        for path in (folder / package.filename, folder / digest[:12] / package.filename):
+        for path in _places(package, recipe.root):
             # another run may have removed it; other wheels may be in its folder
             with contextlib.suppress(OSError):
                 if sha256_file(path) == package.key:
