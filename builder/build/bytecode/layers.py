@@ -152,18 +152,10 @@ def _limits(request: BytecodeRequest) -> dict[str, Any]:
     return {
         # two layers at least: a group for each manager
         "budget": max(2, request.total - len(request.below)),
-        "groups": _groups(request),
+        # not by the number of packages: another one moves no module to another group
+        "groups": min(_GROUPS, request.recipe.layers.groups, max(1, _share(request.total) // 3)),
         "alone": sorted({content.name for content in contents if content.package}),
     }
-
-
-def _groups(request: BytecodeRequest) -> int:
-    """Return the number of groups for each package manager.
-
-    It does not depend on the number of packages, so that another package moves no module to another
-    group.
-    """
-    return min(_GROUPS, request.recipe.layers.groups, max(1, _share(request.total) // 3))
 
 
 def _make(request: BytecodeRequest) -> tuple[Layer, ...]:

@@ -24,7 +24,7 @@ from builder.formats.layers.build import make_layer
 from builder.formats.layers.cache import cache_key, cached_layer
 from builder.formats.layers.entry import Entry
 from builder.formats.oci.image import image_of
-from builder.formats.trees.member import Kind
+from builder.formats.trees.member import Content, Kind, Member
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source
 
@@ -60,8 +60,7 @@ def make_runtime(source: BytecodeRequest) -> tuple[Image, str]:
         LayerError: the environment or its base has no Python.
         ImageError, RegistryError, SpaceError: the base is damaged or not available.
     """
-    package = _python(source)
-    base_python = base_python_of(package.url)
+    package, base_python = _python(source)
     python = base_python.interpreter if base_python else source.packages.context.interpreter
     layers = [part.layer(source.work) for part in runtime_parts(source)]
     target = f"python-{package.version}"
@@ -92,19 +91,19 @@ def runtime_parts(source: BytecodeRequest) -> list[RuntimePart]:
     Raises:
         LayerError: the environment has no Python.
     """
-    package = _python(source)
-    base_python = base_python_of(package.url)
+    package, base_python = _python(source)
     if base_python is not None:
         return [_base_python(source, base_python)]
     return [_base_libraries(source), _conda_python(source, package)]
 
 
-def _python(source: BytecodeRequest) -> LockedPackage:
+def _python(source: BytecodeRequest) -> tuple[LockedPackage, BasePython | None]:
+    """Return the package of the environment's Python, and the base's Python if it is that one."""
     package = python_package(source.packages)
     if package is None:
         hint = "add python to the environment, or write in the recipe: bytecode: none"
         raise LayerError("no Python in the environment: its modules cannot be compiled", hint)
-    return package
+    return package, base_python_of(package.url)
 
 
 def _conda_python(source: BytecodeRequest, python: LockedPackage) -> RuntimePart:
@@ -183,22 +182,24 @@ def _files(merge: Merge, wanted: re.Pattern[str]) -> Iterator[Entry]:
     """Yield empty folders, and the files and links of a tree whose paths match; hard links last."""
     for folder in (*_MOUNT_POINTS, JOB_FOLDER.strip("/")):
         yield Entry(folder, "dir", 0o755)
-    found: dict[str, Entry] = {}  # a layer may have a path again: the last one counts
-    for member, content in merge:
-        path = member.path
-        if not wanted.fullmatch(path):
-            continue
-        if member.kind is Kind.SYMLINK:
-            found[path] = Entry(path, "symlink", 0o777, target=member.target)
-        elif member.kind is Kind.HARDLINK:
-            found[path] = Entry(path, "hardlink", target=member.target)
-        elif member.kind is Kind.FILE and member.size <= _MAX_SIZE:
-            data = b"".join(bytes(part) for part in content)
-            found[path] = Entry.of(path, data, member.mode & 0o755)
-    links = [entry for entry in found.values() if entry.kind == "hardlink"]
-    yield from (entry for entry in found.values() if entry.kind != "hardlink")
-    files = {path for path, entry in found.items() if entry.kind == "file"}
-    yield from (link for link in links if link.target in files)
+    matching = (_entry(*item) for item in merge if wanted.fullmatch(item[0].path))
+    # a layer may have a path again: the last one counts
+    found = {entry.path: entry for entry in matching if entry is not None}
+    files = {entry.path for entry in found.values() if entry.kind == "file"}
+    for entry in sorted(found.values(), key=lambda entry: entry.kind == "hardlink"):
+        if entry.kind != "hardlink" or entry.target in files:
+            yield entry
+
+
+def _entry(member: Member, content: Content) -> Entry | None:
+    """Return a file or link of a tree; None for anything else, and for a file that is too large."""
+    if member.kind is Kind.SYMLINK:
+        return Entry(member.path, "symlink", 0o777, target=member.target)
+    if member.kind is Kind.HARDLINK:
+        return Entry(member.path, "hardlink", target=member.target)
+    if member.kind is not Kind.FILE or member.size > _MAX_SIZE:
+        return None
+    return Entry.of(member.path, b"".join(map(bytes, content)), member.mode & 0o755)
 
 
 def _part(
