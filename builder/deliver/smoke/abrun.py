@@ -227,11 +227,6 @@ def _checked(report: Report, side: Side, recipe: Recipe, work: Path) -> Report:
     return could_not_run(recipe, "image", seen, "the file has changed: start again")
 
 
-def _job_time_s(options: SmokeOptions, runs: int) -> float:
-    """Return the seconds for the job: half of all limits and of a cold start, and one hang."""
-    return _USUAL_PART * (runs * options.whole_timeout_s + START_S) + options.limit_s + MARGIN_S
-
-
 def _write_job(
     sides: Sides,
     recipe: Recipe,
@@ -245,7 +240,9 @@ def _write_job(
     The scripts are those of ``builder job``, so they start the image as any job of the site does.
     Each run starts in its own folder, even if the previous run failed.
     """
-    time_s = _job_time_s(options, len(runs))
+    # half of all limits and of a cold start, and one hang
+    usual_s = _USUAL_PART * (len(runs) * options.whole_timeout_s + START_S)
+    time_s = usual_s + options.limit_s + MARGIN_S
     program = smoke_program()
     for run in runs:
         (work / run.folder).mkdir()

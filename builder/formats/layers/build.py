@@ -181,7 +181,8 @@ class LayerMaker:
             raise LayerError(f"{current}: {e.message}", e.hint) from e
         size, digest = layer.descriptor.size, layer.descriptor.digest
         log.info("not in the cache: %s; made %s (%s)", plan.title, digest, human_bytes(size))
-        annotations = {PACKAGES: _packages_annotation(plan.packages)}
+        named = sorted(f"{p.name}={p.version}" for p in plan.packages)
+        annotations = {PACKAGES: listed(named, _ANNOTATION_NAMES, " ")}
         descriptor = replace(layer.descriptor, annotations=annotations)
         return replace(layer, descriptor=descriptor, packages=tuple(p.name for p in plan.packages))
 
@@ -359,8 +360,3 @@ def _check_scripts(
         if scripts:
             notes.append(f"{p.name}: its link script was not run, as the recipe says")
     return notes
-
-
-def _packages_annotation(packages: Sequence[LockedPackage]) -> str:
-    """Return ``name=version`` of a layer's packages, of the first 20 in a large group."""
-    return listed(sorted(f"{p.name}={p.version}" for p in packages), _ANNOTATION_NAMES, " ")
