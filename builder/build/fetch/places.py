@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from builder.core.errors import FetchError
 from builder.core.model import BASE_PYTHON, FIND_LINKS, WHEELS, LockedPackage
 from builder.core.redact import redact
 from builder.core.settings import Settings
@@ -104,21 +103,15 @@ class Places:
 
     def _original(self, package: LockedPackage, url: str) -> Iterator[Place]:
         if url.startswith(BASE_PYTHON):
-            yield LocalFile(self._base_python(url))
+            from .venv import write_base_python
+
+            folder = CacheFolders(self._settings.cache).channels / "base"
+            yield LocalFile(write_base_python(url, folder))  # made here
         elif url in self._others:
             for other in self._others[url]:
                 yield _place(other, redact(other))
         elif not url.startswith((FIND_LINKS, WHEELS)):
             yield _place(url, redact(package.url))
-
-    def _base_python(self, url: str) -> Path:
-        """Return the package of the base image's Python, made here."""
-        from .venv import write_base_python
-
-        place = write_base_python(url, CacheFolders(self._settings.cache).channels / "base")
-        if place is None:
-            raise FetchError(f"{url} names no Python of a base image", "lock again: builder lock")
-        return place
 
 
 def _place(url: str, shown: str, *, is_mirror: bool = False) -> Place:

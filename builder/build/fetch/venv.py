@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from builder.core.errors import ImageError
+from builder.core.errors import FetchError, ImageError
 from builder.core.markers import ARCHITECTURES
 from builder.core.model import BASE_PYTHON, LockedPackage
 from builder.core.store.temporary import temporary_beside
@@ -93,14 +93,15 @@ def base_python_of(url: str) -> BasePython | None:
     )
 
 
-def write_base_python(url: str, folder: Path) -> Path | None:
+def write_base_python(url: str, folder: Path) -> Path:
     """Write the package of a URL into a folder of packages, unless it is there, and return the file.
 
-    Returns None if the URL is none of :meth:`BasePython.url`.
+    Raises:
+        FetchError: the URL is none of :meth:`BasePython.url`.
     """
     python = base_python_of(url)
     if python is None:
-        return None
+        raise FetchError(f"{url} names no Python of a base image", "lock again: builder lock")
     place = folder / hashlib.sha256(url.encode()).hexdigest()[:16] / url.rpartition("/")[2]
     if place.exists():
         return place
@@ -123,9 +124,7 @@ def locked_base_python(python: BasePython, platform: str, folder: Path) -> Locke
         ImageError: as for :meth:`BasePython.url`.
     """
     url = python.url(platform)
-    place = write_base_python(url, folder)
-    assert place is not None
-    data = place.read_bytes()
+    data = write_base_python(url, folder).read_bytes()
     sha256 = hashlib.sha256(data).hexdigest()
     md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
     return LockedPackage("python", python.version, "conda", platform, url, sha256, md5)

@@ -97,7 +97,8 @@ def test_free_threaded(tmp_path: Path) -> None:
 )
 def test_bad_url(tmp_path: Path, url: str) -> None:
     """A lock may contain anything."""
-    assert write_base_python(url, tmp_path) is None
+    with pytest.raises(FetchError, match="names no Python of a base image"):
+        write_base_python(url, tmp_path)
     locked = replace(locked_base_python(DEBIAN, "linux-64", tmp_path), url=url)
     with pytest.raises(FetchError, match="names no Python of a base image"):
         fetch_packages([locked], Workspace(settings(tmp_path / "other"), Store(tmp_path / "other" / "cache")))
