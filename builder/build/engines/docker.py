@@ -16,7 +16,7 @@ from typing import Any
 from builder.build.bases.image import BaseImage
 from builder.build.bases.resolve import open_base, resolve_base
 from builder.build.image.archive import ArchiveFile, docker_load, inline, layer_file, tar_stream
-from builder.build.run.docker import docker_client, docker_errors, docker_problem
+from builder.build.run.docker import DockerStorage, docker_client, docker_errors, docker_problem
 from builder.build.run.process import tail
 from builder.core.errors import ImageError
 from builder.core.model import Layer
@@ -121,16 +121,13 @@ def dockerfile(base: BaseImage, name: str, prefix: str, layers: Mapping[str, Lay
 
 def provide_base(request: BuildRequest, base: BaseImage, client: Any) -> str:
     """Load the base into the Docker engine if needed, and return its name there."""
-    import docker
-
     image = base.image()
     config = image.config_descriptor.digest
     tag = f"builder-base:{config.partition(':')[2][:12]}"
-    with contextlib.suppress(docker.errors.ImageNotFound):
-        if client.images.get(tag).id == config:
-            return tag
-    with working(request.work.reporter, f"loading the base {base.reference} into docker as {tag}"):
-        docker_load(image, tag, client)
+    if DockerStorage(client).id_of(tag) != config:
+        task = f"loading the base {base.reference} into docker as {tag}"
+        with working(request.work.reporter, task):
+            docker_load(image, tag, client)
     return tag
 
 

@@ -9,6 +9,7 @@ import datetime
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from .process import Completed, tail
 log = logging.getLogger(__name__)
 
 
-class TaskLog:
+class TaskLog(AbstractContextManager["TaskLog"]):
     """The output of a task, without credentials: reported line by line, and in a file of the logs.
 
     Args:
@@ -45,9 +46,6 @@ class TaskLog:
         self._task = task
         self._reporter = reporter
         self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")
-
-    def __enter__(self) -> TaskLog:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._file.close()

@@ -16,7 +16,7 @@ from builder.core.model import Image
 from builder.core.settings import Settings
 from builder.core.workspace import Workspace
 from builder.formats.layers.build import make_layer
-from builder.formats.layers.entry import Entry, Inline
+from builder.formats.layers.entry import Entry
 from builder.formats.oci.config import host_architecture
 from builder.formats.oci.image import image_of
 
@@ -75,8 +75,7 @@ def try_runner(kind: type[Runner]) -> Problem | None:
 def trial_image(work: Workspace) -> Image:
     """Return an image of one program and the folders that container engines expect."""
     folders = ("dev", "etc", "proc", "root", "run", "sys", "tmp", "var", "var/tmp")
-    program = trial_program(platform.machine())
-    file = Entry(_PROGRAM.lstrip("/"), "file", 0o755, len(program), content=Inline(program))
+    file = Entry.of(_PROGRAM.lstrip("/"), trial_program(platform.machine()), 0o755)
     entries = [*(Entry(path, "dir", 0o755) for path in folders), file]
     layer = make_layer(entries, "trial", work)
     return image_of([layer], {}, architecture=host_architecture())

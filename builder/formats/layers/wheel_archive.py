@@ -45,7 +45,7 @@ def duplicate(names: Sequence[str]) -> str | None:
     return next(name for name, count in Counter(names).items() if count > 1)
 
 
-class WheelArchive:
+class WheelArchive(contextlib.AbstractContextManager["WheelArchive"]):
     """An open wheel. Use as a context manager.
 
     Raises:
@@ -69,9 +69,6 @@ class WheelArchive:
             """Name of the ``.dist-info`` folder."""
             self._check_version()
             self._opened = opened.pop_all()
-
-    def __enter__(self) -> WheelArchive:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._opened.close()
