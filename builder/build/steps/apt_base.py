@@ -159,10 +159,15 @@ def prepare_network(folder: Path, base: AptBase, settings: Settings, where: str)
     lines = [line for line in lines if not _LOCAL_SETTING.match(line)]
     (folder / "apt.conf").write_text("".join(f"{line}\n" for line in lines))
     shutil.copyfile(write_bundle(folder), folder / "ca.crt")
-    for path in (folder, *folder.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)  # the container's root may be another user
+    make_readable(folder)
     folders = _folders(set(_uris(sources)).difference(_uris(base.sources)))
     return AptNetwork((Mount(folder, MOUNTED), *folders), settings, mirrors)
+
+
+def make_readable(folder: Path) -> None:
+    """Let all users read a folder: the container's root may be another user."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def _own_sources(base: AptBase, where: str) -> Sequence[Mapping[str, str]]:

@@ -28,7 +28,7 @@ from builder.formats.layers.cache import cache_key, cached_layer, read_layer
 from builder.formats.layers.entry import Entry
 from builder.formats.net.debarchives import host_mirrors, mirrored_archive, snapshot
 
-from .apt_base import MOUNTED, runnable
+from .apt_base import MOUNTED, make_readable, runnable
 from .run import StepRun, run_step
 
 log = logging.getLogger(__name__)
@@ -143,13 +143,10 @@ def _history(base: BaseImage, layer: Layer) -> list[Mapping[str, str]]:
 def _install(install: OsInstall, files: Sequence[Fetched], work: Workspace) -> Layer:
     with temporary_folder(work.settings.tmpdir, 0o755) as folder:
         (folder / "debs").mkdir()
-        (folder / "debs").chmod(0o755)
         (folder / "install.sh").write_text(_script(install))
-        (folder / "install.sh").chmod(0o644)
         for package, file in zip(install.packages, files, strict=True):
-            copy = folder / "debs" / package.filename
-            shutil.copyfile(file.path, copy)
-            copy.chmod(0o644)  # the container's root may be another user
+            shutil.copyfile(file.path, folder / "debs" / package.filename)
+        make_readable(folder)
         step = StepRun(
             (f"sh {MOUNTED}/install.sh",),
             env=_ENV,
