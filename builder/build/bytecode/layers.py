@@ -119,7 +119,7 @@ def bytecode_records(request: BytecodeRequest) -> list[Path]:
         return []
     from .runtime import runtime_parts
 
-    records = [part.record for part in runtime_parts(request)]
+    records = [part.record(request.work.store) for part in runtime_parts(request)]
     for plan in _plans(request, {}):
         records.append(plan.record(request.work.store))
         for package in plan.packages if len(plan.packages) > 1 else ():

@@ -19,6 +19,7 @@ from builder.build.fetch.venv import BasePython, base_python_of
 from builder.build.image.libraries import base_libraries
 from builder.core.errors import LayerError
 from builder.core.model import Image, Layer, LockedPackage
+from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.layers.build import make_layer
 from builder.formats.layers.cache import cache_key, cached_layer
@@ -71,10 +72,14 @@ def make_runtime(source: BytecodeRequest) -> tuple[Image, str]:
 class RuntimePart:
     """A layer of the image that modules are compiled in."""
 
-    record: Path
-    """Of the layer, in the cache."""
-    title: str
+    key: str
+    """A hash of all that the files depend on."""
     entries: Callable[[], Iterator[Entry]]
+    title: str
+
+    def record(self, store: Store) -> Path:
+        """Return the path of the layer's record."""
+        return store.folders.bytecode / f"python-{self.key}.json"
 
     def layer(self, work: Workspace) -> Layer:
         """Return the layer, made once, with its blob on this machine."""
@@ -82,7 +87,7 @@ class RuntimePart:
         def make() -> Layer:
             return make_layer(self.entries(), self.title, work)
 
-        return fetch_layer(cached_layer(self.record, work.store, make), work)
+        return fetch_layer(cached_layer(self.record(work.store), work.store, make), work)
 
 
 def runtime_parts(source: BytecodeRequest) -> list[RuntimePart]:
@@ -131,7 +136,7 @@ def _conda_python(source: BytecodeRequest, python: LockedPackage) -> RuntimePart
                     seen.add(entry.path)
                     yield entry
 
-    return _part(source, key, entries, f"python {python.version}")
+    return RuntimePart(key, entries, f"python {python.version}")
 
 
 def _base_libraries(source: BytecodeRequest) -> RuntimePart:
@@ -152,7 +157,7 @@ def _base_libraries(source: BytecodeRequest) -> RuntimePart:
         )
 
     key = cache_key([_FORMAT, "libraries", base_key(source.base)])
-    return _part(source, key, entries, "C library")
+    return RuntimePart(key, entries, "C library")
 
 
 def _base_python(source: BytecodeRequest, python: BasePython) -> RuntimePart:
@@ -168,7 +173,7 @@ def _base_python(source: BytecodeRequest, python: BasePython) -> RuntimePart:
         yield from _files(Merge(whole), wanted)
 
     key = cache_key([_FORMAT, "python", base_key(source.base), python.interpreter])
-    return _part(source, key, entries, f"python {python.version}")
+    return RuntimePart(key, entries, f"python {python.version}")
 
 
 def _from_below(source: BytecodeRequest) -> Iterator[list[Source]]:
@@ -200,10 +205,3 @@ def _entry(member: Member, content: Content) -> Entry | None:
     if member.kind is not Kind.FILE or member.size > _MAX_SIZE:
         return None
     return Entry.of(member.path, b"".join(map(bytes, content)), member.mode & 0o755)
-
-
-def _part(
-    source: BytecodeRequest, key: str, entries: Callable[[], Iterator[Entry]], title: str
-) -> RuntimePart:
-    record = source.work.store.folders.bytecode / f"python-{key}.json"
-    return RuntimePart(record, title, entries)

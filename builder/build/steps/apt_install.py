@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -107,13 +107,7 @@ def os_layer(install: OsInstall, work: Workspace) -> Layer:
         RunnerError: no runner works here.
         SpaceError: the disk is full.
     """
-
-    def make() -> Layer:
-        log.info("installing %d OS packages for %s", len(install.packages), install.target)
-        fetched = fetch_os_packages(install, work)
-        return _install(install, fetched, work)
-
-    return cached_layer(_record(install, work), work.store, make)
+    return cached_layer(_record(install, work), work.store, lambda: _install(install, work))
 
 
 def recorded_layer(install: OsInstall, work: Workspace) -> Layer | None:
@@ -140,7 +134,9 @@ def _history(base: BaseImage, layer: Layer) -> list[Mapping[str, str]]:
     return [*history, {"created_by": f"builder: {layer.title}"}]
 
 
-def _install(install: OsInstall, files: Sequence[Fetched], work: Workspace) -> Layer:
+def _install(install: OsInstall, work: Workspace) -> Layer:
+    log.info("installing %d OS packages for %s", len(install.packages), install.target)
+    files = fetch_os_packages(install, work)
     with temporary_folder(work.settings.tmpdir, 0o755) as folder:
         (folder / "debs").mkdir()
         (folder / "install.sh").write_text(_script(install))

@@ -29,7 +29,10 @@ def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:
     check_gpus(recipe, request.gpus)
     site_env = _site_variables(recipe, request)
     command, binds = _wrapped(recipe, request), _binds(recipe, request)
-    env = _variables(site_env, request)
+    env = {**site_env, **request.env}
+    for name in env:
+        if not VARIABLE_NAME.fullmatch(name):
+            raise UsageError(f"{name!r} is not a valid variable name", "write --env NAME=VALUE")
     kept = {name: value for name, value in site_env.items() if name not in request.env}
     container = Container(recipe, request, command, binds, env, kept)
     return containers.INVOCATIONS[recipe.site.runtime.kind](container)
@@ -50,15 +53,6 @@ def _site_variables(recipe: Recipe, request: ContainerRequest) -> dict[str, str]
     variables: dict[str, str] = {}
     for env in (recipe.site.runtime.env, *(added.env for added in request.additions)):
         variables |= {name: ShellText(value) for name, value in env.items()}
-    return variables
-
-
-def _variables(site_env: Mapping[str, str], request: ContainerRequest) -> dict[str, str | None]:
-    """Return the variables of the site and of the request, which wins."""
-    variables = {**site_env, **request.env}
-    for name in variables:
-        if not VARIABLE_NAME.fullmatch(name):
-            raise UsageError(f"{name!r} is not a valid variable name", "write --env NAME=VALUE")
     return variables
 
 
