@@ -8,7 +8,7 @@ only. Both images run this builder's benchmark, so that an older image is measur
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -169,11 +169,6 @@ class _Run:
         return f"{self.side}{'-first' if self.is_first else ''}.sh"
 
 
-def _runs(rounds: int) -> Iterator[_Run]:
-    for number, side in enumerate(("old", "new", *ROUND * rounds)):
-        yield _Run(f"{number:02}-{side}", side, is_first=number < 2)
-
-
 def ab_on_slurm(
     sides: Sides,
     recipe: Recipe,
@@ -201,7 +196,8 @@ def ab_on_slurm(
         SpaceError: there is no space for a report.
     """
     require_slurm(recipe)
-    runs, runner = list(_runs(rounds)), job_runner(recipe)
+    every, runner = enumerate(("old", "new", *ROUND * rounds)), job_runner(recipe)
+    runs = [_Run(f"{number:02}-{side}", side, is_first=number < 2) for number, side in every]
     done: list[SmokeReport] = []
     with temporary_folder(folder, 0o755) as work:
         script = _write_job(sides, recipe, work, slurm, options, runs)
