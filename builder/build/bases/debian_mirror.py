@@ -58,7 +58,7 @@ def _proxy_lines(uris: Iterable[str]) -> Iterator[str]:
             parts, proxy = urlsplit(uri), proxy_for(uri)
         except ValueError:  # a base may have any text in its sources: apt refuses it
             continue
-        if parts.scheme in ("http", "https"):
+        if parts.scheme in ("http", "https") and re.fullmatch(r"[\w.:-]+", parts.hostname or ""):
             # apt's name for a proxy that resolves names itself
             url = re.sub(r"^socks5:", "socks5h:", proxy.url) if proxy else "DIRECT"
             value = url.replace('"', "%22")

@@ -61,3 +61,10 @@ def test_proxy(
         assert 'Acquire::http::Proxy::10.1.2.3 "DIRECT";' in apt_options(mirror, ["http://10.1.2.3/debian"])
         assert "bad" not in apt_options(mirror, ["http://[bad/debian"])  # apt's own error says more
         assert mirror_state(SOURCES.format(f"{server}/"), settings) and not proxy.asked
+
+
+@pytest.mark.parametrize("uri", ['http://a";Dir::Bin::dpkg/', "http://[bad", "http://", "cdrom:[x]/"])
+def test_odd_uri(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base may have any text in its sources: no line of apt's settings is made of it."""
+    monkeypatch.setenv("http_proxy", "http://proxy.site:3128")
+    assert apt_options(tmp_path, [uri]) == apt_options(tmp_path, [])
