@@ -6,13 +6,13 @@ import hashlib
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from builder.core.settings import Settings
 from builder.core.store.leftovers import temporary_folder
-from builder.formats.net.apt import parse_stanza
+from builder.formats.net.apt import parse_stanzas, uris_of
 from builder.formats.net.proxies import proxy_for
 from builder.formats.net.trust import authorities, write_bundle
 
@@ -92,12 +92,12 @@ def mirror_state(sources: str, settings: Settings) -> str | None:
         The hash in hex. Empty when a URL has a password, which must not appear in the arguments of
         a process: a base made before counts as current then. None when the mirror does not answer.
     """
-    state = hashlib.sha256()
+    state, stanzas = hashlib.sha256(), parse_stanzas(sources)
     with temporary_folder(settings.tmpdir, 0o700) as tmp:
         settings_file = tmp / "apt.conf"
-        settings_file.write_text(apt_options(tmp, uris_of(sources)))
+        settings_file.write_text(apt_options(tmp, uris_of(stanzas)))
         env = {**os.environ, "APT_CONFIG": str(settings_file)}
-        for number, url in enumerate(_release_files(sources)):
+        for number, url in enumerate(_release_files(stanzas)):
             if "@" in url.partition("://")[2].partition("/")[0]:
                 return ""
             target = tmp / str(number)
@@ -117,15 +117,8 @@ def mirror_state(sources: str, settings: Settings) -> str | None:
     return state.hexdigest()
 
 
-def uris_of(sources: str) -> list[str]:
-    """Return the URIs of apt sources in deb822 form."""
-    blocks = map(parse_stanza, sources.split("\n\n"))
-    return [uri for block in blocks for uri in block.get("URIs", "").split()]
-
-
-def _release_files(sources: str) -> Iterator[str]:
-    for block in sources.split("\n\n"):
-        stanza = parse_stanza(block)
-        for uri in stanza.get("URIs", "").split():
+def _release_files(stanzas: Iterable[Mapping[str, str]]) -> Iterator[str]:
+    for stanza in stanzas:
+        for uri in uris_of([stanza]):
             for suite in stanza.get("Suites", "").split():
                 yield f"{uri.rstrip('/')}/dists/{suite}/InRelease"

@@ -27,13 +27,14 @@ from builder.core.store.subordinate import ranges, ranges_hint
 from builder.core.tarheaders import TarError
 from builder.core.text import human_seconds
 from builder.core.workspace import Workspace
+from builder.formats.net.apt import parse_stanzas, uris_of
 from builder.formats.net.trust import network_hint
 from builder.formats.oci.config import DEFAULT_PATH, host_architecture
 from builder.formats.oci.image import plain_image
 from builder.formats.qemu import is_registered, registration_hint
 from builder.formats.trees.member import counted
 
-from .debian_mirror import apt_credentials, apt_options, uris_of
+from .debian_mirror import apt_credentials, apt_options
 from .debian_tar import reproducible_tar
 from .pack import pack_tar
 
@@ -167,7 +168,7 @@ def _environment(base: DebianBase, settings: Settings, folder: Path) -> dict[str
     env["SOURCE_DATE_EPOCH"] = str(settings.epoch)
     env["LC_ALL"] = "C.UTF-8"
     env["TMPDIR"] = str(folder)
-    env["_BUILDER_APT_CONF"] = apt_options(folder, uris_of(base.sources))
+    env["_BUILDER_APT_CONF"] = apt_options(folder, uris_of(parse_stanzas(base.sources)))
     env["_BUILDER_APT_AUTH"] = apt_credentials()
     return env
 

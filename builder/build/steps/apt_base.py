@@ -29,7 +29,8 @@ from builder.formats.net.apt import (
     apt_sources,
     parse_os_release,
     parse_sources,
-    parse_stanza,
+    parse_stanzas,
+    uris_of,
     written,
 )
 from builder.formats.net.debarchives import host_mirrors, mirrored_archive, public_archive
@@ -148,19 +149,19 @@ def prepare_network(folder: Path, base: AptBase, settings: Settings, where: str)
     mirrors = host_mirrors()
     sources = []
     for source in _own_sources(base, where):
-        uris = [_mirrored(uri, settings, mirrors) for uri in _uris([source])]
+        uris = [_mirrored(uri, settings, mirrors) for uri in uris_of([source])]
         sources.append({**source, "URIs": " ".join(uris)})
     if sources != list(base.sources):
-        log.info("apt of %s reads %s", base.title, redact(" ".join(_uris(sources))))
+        log.info("apt of %s reads %s", base.title, redact(" ".join(uris_of(sources))))
         (folder / "sources.d").mkdir()
         text = "\n".join(written(source) for source in sources)
         (folder / "sources.d" / "base.sources").write_text(text)
-    lines = apt_options(folder, _uris(sources)).splitlines()
+    lines = apt_options(folder, uris_of(sources)).splitlines()
     lines = [line for line in lines if not _LOCAL_SETTING.match(line)]
     (folder / "apt.conf").write_text("".join(f"{line}\n" for line in lines))
     shutil.copyfile(write_bundle(folder), folder / "ca.crt")
     make_readable(folder)
-    folders = _folders(set(_uris(sources)).difference(_uris(base.sources)))
+    folders = _folders(set(uris_of(sources)).difference(uris_of(base.sources)))
     return AptNetwork((Mount(folder, MOUNTED), *folders), settings, mirrors)
 
 
@@ -184,17 +185,13 @@ def _own_sources(base: AptBase, where: str) -> Sequence[Mapping[str, str]]:
             "and those of this machine are for another distribution",
             "use a base with apt sources, as the images of Debian and Ubuntu in registries have",
         )
-    return [parse_stanza(block) for block in text.split("\n\n") if block.strip()]
+    return parse_stanzas(text)
 
 
 def _mirrored(uri: str, settings: Settings, mirrors: tuple[tuple[str, str], ...]) -> str:
     """Return the address for this machine: of BUILDER_MIRRORS, or of its own apt sources."""
     own = mirrored_url(settings, uri)
     return own if own != uri else mirrored_archive(uri, mirrors)
-
-
-def _uris(sources: Iterable[Mapping[str, str]]) -> list[str]:
-    return [uri for source in sources for uri in source.get("URIs", "").split()]
 
 
 def _folders(uris: Iterable[str]) -> Iterator[Mount]:

@@ -141,7 +141,7 @@ class WheelArchive(contextlib.AbstractContextManager["WheelArchive"]):
             raise self.fault(f"{member.filename!r} is not inside the archive")
         at, skipped = member.header_offset, _LOCAL_HEADER.size
         block = os.pread(self._file.fileno(), skipped + len(name), at)
-        if block[:4] + block[skipped:] != b"PK\x03\x04" + name:
+        if block[:4] != b"PK\x03\x04" or block[skipped:] != name:
             raise self.fault(f"{member.filename!r} has no separate local header")
         flags, method, crc, packed, size, length, extra = _LOCAL_HEADER.unpack_from(block)
         offset = at + skipped + int(length) + int(extra)

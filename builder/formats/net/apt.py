@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from builder.core.errors import ImageError
@@ -80,12 +80,22 @@ def parse_sources(name: str, text: str) -> Iterator[dict[str, str]]:
     if name.endswith(".list"):
         yield from filter(None, map(_one_line, text.splitlines()))
     elif name.endswith(".sources"):
-        yield from filter(_is_enabled, map(parse_stanza, re.split(r"\n\s*\n", text)))
+        yield from filter(_is_enabled, parse_stanzas(text))
 
 
 def _is_enabled(stanza: Mapping[str, str]) -> bool:
     enabled = stanza.get("Enabled", "yes").strip().lower()
     return "deb" in stanza.get("Types", "").split() and enabled not in ("no", "false")
+
+
+def parse_stanzas(text: str) -> list[dict[str, str]]:
+    """Return the paragraphs of deb822 text."""
+    return [parse_stanza(block) for block in re.split(r"\n\s*\n", text) if block.strip()]
+
+
+def uris_of(sources: Iterable[Mapping[str, str]]) -> list[str]:
+    """Return the URIs of apt sources."""
+    return [uri for source in sources for uri in source.get("URIs", "").split()]
 
 
 def parse_stanza(block: str) -> dict[str, str]:

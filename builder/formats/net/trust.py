@@ -6,7 +6,7 @@ import base64
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,12 +101,14 @@ def write_bundle(folder: Path) -> Path:
         folder: gets the file ``authorities.pem``, if they are in more than one.
 
     Raises:
-        FetchError: see :func:`tls_context`.
+        FetchError: see :func:`authorities`; or a file that a variable names has no certificates.
     """
-    files = [*authorities()]
+    import ssl
+
+    files = authorities()
     if len(files) == 1:
-        return files[0]
-    tls_context()  # or the error that names a file
+        return next(iter(files))
+    _load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), files)  # or the error that names a file
     texts = [file.read_text(errors="replace") for file in files if os.access(file, os.R_OK)]
     blocks = dict.fromkeys(block for text in texts for block in _certificates(text))
     bundle = folder / "authorities.pem"
@@ -158,10 +160,15 @@ def tls_context(host: str = "") -> ssl.SSLContext:
         for file in sorted(folder.glob("*.cert")):
             with _named(f"certs.d names {file}, which needs a .key beside it"):
                 context.load_cert_chain(file, file.with_suffix(".key"))
-    for path, name in trusted.items():
+    _load(context, trusted)
+    return context
+
+
+def _load(context: ssl.SSLContext, files: Mapping[Path, str]) -> None:
+    """Trust the authorities in files; an error is that of a file which somebody names."""
+    for path, name in files.items():
         with _named(f"{name} names {path}") if name else contextlib.suppress(OSError):
             context.load_verify_locations(path)
-    return context
 
 
 def network_variables(folder: Path) -> dict[str, str]:

@@ -174,8 +174,11 @@ def guard_files(time: int) -> list[tuple[Member, bytes]]:
 
 
 def _files(texts: Mapping[str, str], time: int) -> list[tuple[Member, bytes]]:
-    modes = {p: 0o644 if p.endswith((".json", "Singularity")) else 0o755 for p in texts}
-    return [text_file(path, text, modes[path], time) for path, text in texts.items()]
+    found = []
+    for path, text in texts.items():
+        mode = 0o644 if path.endswith((".json", "Singularity")) else 0o755
+        found.append(text_file(path, text, mode, time))
+    return found
 
 
 def text_file(path: str, text: str, mode: int, time: int) -> tuple[Member, bytes]:
@@ -187,9 +190,8 @@ def text_file(path: str, text: str, mode: int, time: int) -> tuple[Member, bytes
 def _definition(labels: Mapping[str, str], digest: str) -> str:
     """Return a text in the form of a definition file, with the origin of the SIF."""
     name = labels.get("org.opencontainers.image.base.name", "")
-    kind = "docker" if name else "localimage"
     lines = [
-        f"Bootstrap: {'debootstrap' if name.startswith('debian:') else kind}",
+        f"Bootstrap: {_bootstrap(name)}",
         f"From: {name or labels.get('org.opencontainers.image.base.digest', 'unknown')}",
         "",
         "# Not built from a definition: builder put this SIF together from locked packages, "
@@ -199,6 +201,12 @@ def _definition(labels: Mapping[str, str], digest: str) -> str:
     if lock := labels.get("org.builder.lock"):
         lines.append(f"# The lock file: {lock}")
     return "\n".join(lines) + "\n"
+
+
+def _bootstrap(base_name: str) -> str:
+    if base_name.startswith("debian:"):
+        return "debootstrap"
+    return "docker" if base_name else "localimage"
 
 
 # reading ------------------------------------------------------------------------------------------

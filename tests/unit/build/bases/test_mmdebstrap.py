@@ -90,7 +90,7 @@ def test_failures(log: str, message: str, hint: str) -> None:
 def test_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """apt's settings are not all that can be wrong."""
     monkeypatch.setenv("HTTP_PROXY", "http://p.example:3128")
-    log = "E: Failed to fetch http://deb.debian.org/debian/dists/x/InRelease  407  Proxy Authentication"
+    log = "E: Failed to fetch http://mirror.example/debian/dists/x/InRelease  407  Proxy Authentication"
     assert mmdebstrap_error(BASE, 25, log).hint.startswith("check the proxy p.example:3128 of HTTP_PROXY")
 
 
