@@ -9,7 +9,6 @@ import http.client
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 from builder.core.errors import BuilderError
 from builder.formats.registry.transport import Transport
 from tests.support import parts
+from tests.support.channel import running
 from tests.support.releases import Attacker, Team, builder, forget_settings
 
 pytestmark = pytest.mark.registry
@@ -86,12 +86,8 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def proxy(registry: parts.Registry) -> Iterator[Proxy]:
     server = Proxy(registry.host)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with running(server):
+        yield server
 
 
 @pytest.fixture

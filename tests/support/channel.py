@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import BaseServer
 from typing import Any
 
 from tests.support.condapackage import PLACEHOLDER, Member, pack, symlink
@@ -105,6 +106,19 @@ class Server:
 
 
 @contextmanager
+def running(server: BaseServer) -> Iterator[None]:
+    """Lets a server answer in a thread until the end of the context."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
 def serve(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
     """Serves a folder over http, or https, on loopback, on a free port."""
     server = Server("")
@@ -123,12 +137,6 @@ def serve(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
     httpd.daemon_threads = True
     if tls is not None:
         httpd.socket = tls.wrap_socket(httpd.socket, server_side=True, do_handshake_on_connect=False)
-    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
     server.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{httpd.server_port}"
-    try:
+    with running(httpd):
         yield server
-    finally:
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
 
 from tests.support.channel import Server, serve
-from tests.support.parts import make_certificates
+from tests.support.parts import make_server_tls
 from tests.support.programs import run_program
 
 #: Where Debian keeps the system's store.
@@ -49,9 +48,7 @@ class CompanyNetwork:
 @contextlib.contextmanager
 def company_network(folder: Path) -> Iterator[CompanyNetwork]:
     """Makes the authority and the server."""
-    authority, certificate, key = make_certificates(folder / "tls")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    authority, context = make_server_tls(folder / "tls")
     store, root = folder / "store.pem", folder / "web"
     store.write_text(STORE.read_text())
     root.mkdir()

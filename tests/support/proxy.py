@@ -11,6 +11,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from tests.support.channel import running
+
 
 class Proxy(socketserver.ThreadingTCPServer):
     """Takes requests for http, CONNECT, and SOCKS 5; ``asked`` has the ``host:port`` of each."""
@@ -41,14 +43,8 @@ def proxy_to(target: str, refusal: str = "") -> Iterator[Proxy]:
     """Runs a proxy before the server ``host:port``."""
     host, _, port = target.partition(":")
     server = Proxy((host, int(port)), refusal)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with running(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Connection(socketserver.BaseRequestHandler):

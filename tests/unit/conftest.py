@@ -24,6 +24,14 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable of this machine names a proxy."""
+    for scheme in ("http", "https", "all", "no"):
+        monkeypatch.delenv(f"{scheme}_proxy", raising=False)
+        monkeypatch.delenv(f"{scheme}_proxy".upper(), raising=False)
+
+
+@pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> ThisPython:
     """This Python compiles, in place of one in a container."""
     python = ThisPython()

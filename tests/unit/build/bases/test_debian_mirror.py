@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,13 @@ from builder.build.bases import debian_mirror
 from builder.build.bases.debian_mirror import apt_options, mirror_state
 from builder.core.settings import Settings
 from tests.support.channel import serve
-from tests.support.parts import make_certificates
+from tests.support.parts import make_server_tls
 from tests.support.proxy import proxy_to
 
 SOURCES = "Types: deb\nURIs: {}\nSuites: bookworm\nComponents: main\n"
 
 
-@pytest.fixture(autouse=True)
-def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for scheme in ("http", "https", "all", "no"):
-        monkeypatch.delenv(f"{scheme}_proxy", raising=False)
-        monkeypatch.delenv(f"{scheme}_proxy".upper(), raising=False)
+pytestmark = pytest.mark.usefixtures("no_proxies")
 
 
 @pytest.fixture
@@ -36,9 +31,7 @@ def mirror(tmp_path: Path, part_missing) -> Path:
 
 def test_authority(mirror: Path, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """apt trusts an authority that a variable names for other programs."""
-    authority, certificate, key = make_certificates(tmp_path / "tls")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    authority, context = make_server_tls(tmp_path / "tls")
     with serve(mirror, context) as server:
         assert mirror_state(SOURCES.format(server), settings) is None
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))

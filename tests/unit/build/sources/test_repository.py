@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import ssl
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from builder.core.errors import FetchError, HashMismatch
 from builder.core.settings import Settings
 from builder.lock.spec import SourceSpec, spec_of
 from tests.support.gitserver import GitServer, Repo
-from tests.support.parts import make_certificates
+from tests.support.parts import make_server_tls
 from tests.support.proxy import proxy_to
 from tests.support.secretwatch import Secrets
 from tests.unit.build.sources.conftest import Open
@@ -117,9 +116,7 @@ def test_authority(
     repo: Repo, opened: Open, git_server: GitServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """git trusts whom builder trusts; where it does not, the hint is builder's."""
-    authority, certificate, key = make_certificates(tmp_path / "tls")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    authority, context = make_server_tls(tmp_path / "tls")
     git_server.httpd.socket = context.wrap_socket(git_server.httpd.socket, server_side=True)
     spec = git(f"https://{git_server.host}/tool")
     assert "an authority of its own" in str(fails(opened(spec)).hint)

@@ -17,7 +17,7 @@ from builder.formats.net.trust import network_hint
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.errors import RegistryError
 from tests.support.channel import Server, serve
-from tests.support.parts import make_certificates
+from tests.support.parts import make_server_tls
 from tests.support.ports import free_ports
 from tests.support.proxy import proxy_to
 
@@ -43,13 +43,6 @@ def test_probe(outcome: httpx2.Response | Exception, problem: str, monkeypatch: 
 
     monkeypatch.setattr(httpx2.Client, "head", head)
     assert http.probe("https://h.org/x", refused=500) == problem
-
-
-@pytest.fixture
-def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for scheme in ("http", "https", "all", "no"):
-        monkeypatch.delenv(f"{scheme}_proxy", raising=False)
-        monkeypatch.delenv(f"{scheme}_proxy".upper(), raising=False)
 
 
 @pytest.fixture
@@ -145,9 +138,7 @@ def test_tls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Older servers are accepted as curl does; why a server ends TLS is said in its words."""
-    authority, certificate, key = make_certificates(tmp_path / "tls")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    authority, context = make_server_tls(tmp_path / "tls")
     context.load_verify_locations(authority)
     context.set_ciphers(settings.pop("ciphers", "DEFAULT"))
     for name, value in settings.items():

@@ -7,12 +7,7 @@ import pytest
 from builder.core.errors import FetchError
 from builder.formats.net.proxies import exclusions, is_loopback, proxy_for
 
-
-@pytest.fixture(autouse=True)
-def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for scheme in ("http", "https", "all", "no"):
-        monkeypatch.delenv(f"{scheme}_proxy", raising=False)
-        monkeypatch.delenv(f"{scheme}_proxy".upper(), raising=False)
+pytestmark = pytest.mark.usefixtures("no_proxies")
 
 
 @pytest.mark.parametrize(
