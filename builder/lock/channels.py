@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from builder.core.errors import ConfigError
@@ -15,6 +13,7 @@ from builder.core.parallel import in_parallel
 from builder.core.redact import redact
 from builder.core.settings import Settings
 from builder.core.store.folders import CacheFolders
+from builder.core.store.leftovers import temporary_folder
 from builder.formats.net.mirrors import mirrored_url, moved_back
 from builder.formats.net.trust import trusted
 from builder.formats.net.urlvariables import expanded
@@ -178,6 +177,6 @@ def gateway(settings: Settings) -> Any:
 
     action: Any = "force-cache-only" if settings.offline else "cache-or-fetch"
     config, cache = SourceConfig(cache_action=action), CacheFolders(settings.cache).repodata
-    with tempfile.TemporaryDirectory() as folder, trusted(Path(folder)):
+    with temporary_folder(settings.tmpdir, 0o700) as folder, trusted(folder):
         client = Client(timeout=900)
     return Gateway(cache_dir=cache, default_config=config, client=client)

@@ -171,5 +171,7 @@ def split_index(index: PackageIndex, limit: int = MAX_UNPACKED) -> list[frozense
         total += e.size
         part_of[e.path] = number
 
-    numbers = range(number + 1)
-    return [frozenset(path for path, n in part_of.items() if n == part) for part in numbers]
+    parts: list[set[str]] = [set() for _ in range(number + 1)]
+    for path, n in part_of.items():
+        parts[n].add(path)
+    return [frozenset(p) for p in parts]
