@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
 
 from tests.support.channel import Server, serve
-from tests.support.parts import make_server_tls
+from tests.support.parts import make_certificates
 from tests.support.programs import run_program
 
 #: Where Debian keeps the system's store.
@@ -43,6 +44,14 @@ class CompanyNetwork:
         user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         enter = ["unshare", *user, "--mount", "sh", "-ec", _ENTER, self.store, STORE]
         return run_program([*enter, *words], own, cwd=cwd, check=check, timeout=300)
+
+
+def make_server_tls(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """Makes an authority, and the TLS settings of a server that it has signed (:func:`make_certificates`)."""
+    authority, certificate, key = make_certificates(folder)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return authority, context
 
 
 @contextlib.contextmanager

@@ -441,14 +441,6 @@ def make_certificates(folder: Path) -> tuple[Path, Path, Path]:
     return folder / "ca.crt", folder / "server.crt", folder / "server.key"
 
 
-def make_server_tls(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """Makes an authority, and the TLS settings of a server that it has signed (:func:`make_certificates`)."""
-    authority, certificate, key = make_certificates(folder)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    return authority, context
-
-
 class RegistryFactory:
     """Makes registries that run until the test session ends."""
 

@@ -165,7 +165,7 @@ def tls_context(host: str = "") -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, files: Mapping[Path, str]) -> None:
-    """Trust the authorities in files; an error is that of a file which somebody names."""
+    """Add the authorities in files; an error is that of a file which somebody names."""
     for path, name in files.items():
         with _named(f"{name} names {path}") if name else contextlib.suppress(OSError):
             context.load_verify_locations(path)

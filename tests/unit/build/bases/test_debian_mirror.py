@@ -10,7 +10,7 @@ from builder.build.bases import debian_mirror
 from builder.build.bases.debian_mirror import apt_options, mirror_state
 from builder.core.settings import Settings
 from tests.support.channel import serve
-from tests.support.parts import make_server_tls
+from tests.support.company import make_server_tls
 from tests.support.proxy import proxy_to
 
 SOURCES = "Types: deb\nURIs: {}\nSuites: bookworm\nComponents: main\n"

@@ -12,8 +12,8 @@ import pytest
 from builder.core.errors import FetchError, HashMismatch
 from builder.core.settings import Settings
 from builder.lock.spec import SourceSpec, spec_of
+from tests.support.company import make_server_tls
 from tests.support.gitserver import GitServer, Repo
-from tests.support.parts import make_server_tls
 from tests.support.proxy import proxy_to
 from tests.support.secretwatch import Secrets
 from tests.unit.build.sources.conftest import Open

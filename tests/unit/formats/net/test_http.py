@@ -17,7 +17,7 @@ from builder.formats.net.trust import network_hint
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.errors import RegistryError
 from tests.support.channel import Server, serve
-from tests.support.parts import make_server_tls
+from tests.support.company import make_server_tls
 from tests.support.ports import free_ports
 from tests.support.proxy import proxy_to
 
