@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from builder.core.stages import LockOptions as LockOptions
     from builder.deliver.doctor import Finding as Finding
     from builder.deliver.doctor import examine_host as examine_host
-    from builder.deliver.launch.images import TargetImages as TargetImages
+    from builder.deliver.launch.images import target_images as target_images
     from builder.deliver.launch.smoke import SmokeOutcome as SmokeOutcome
     from builder.deliver.launch.smoke import SmokeRequest as SmokeRequest
     from builder.deliver.launch.smoke import smoke_target as smoke_target
@@ -49,7 +49,7 @@ _MODULES = {
     "SmokeReport": "builder.deliver.smoke.run",
     "SmokeRequest": "builder.deliver.launch.smoke",
     "SmokeOutcome": "builder.deliver.launch.smoke",
-    "TargetImages": "builder.deliver.launch.images",
+    "target_images": "builder.deliver.launch.images",
     "examine_host": "builder.deliver.doctor",
     "publish": "builder.deliver.publishing.publish",
     "smoke_target": "builder.deliver.launch.smoke",

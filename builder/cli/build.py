@@ -236,10 +236,10 @@ def print_build(context: Context, result: BuildResult, path: Path) -> dict[str, 
         f"  {layers}{human_bytes(result.artifact.size)}, built in {seconds:.1f} s\n"
         f"  {path if result.sif else f'oci:{path}:{name}'}"
     )
-    if result.recipe.site.runtime.started_by_srun and result.image:
-        from builder.deliver.site.images import image_reference
+    if result.recipe.site.runtime.family == "plugin" and result.image:
+        from builder.deliver.site.runtimes.table import runtime_of
 
-        file = image_reference(result.recipe)
+        file = runtime_of(result.recipe).image()
         convert = f'builder convert oci:{path}:{name} "{file}"'
         context.output.note(f"jobs run it as a squashfs: {convert}")
     where = {"sif": str(path)} if result.sif else {"layout": str(path), "tag": name}

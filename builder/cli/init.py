@@ -157,7 +157,7 @@ def _next_commands(context: Context, root: Path, written: Written, site: Site) -
         pull = ["pull", *name, *of_folder, "--from", "HOST/REPOSITORY"]
         commands = [
             *(commands[0], commands[2]),
-            *([pull] if site.runtime.image_suffix else []),
+            *([pull] if site.runtime.family in ("sif", "plugin") else []),
             ["job", *name, *account, "--submit", "--", *words],
         ]
     return [command_line(["builder", *elsewhere, *command]) for command in commands]

@@ -68,7 +68,7 @@ def job(
         builder job lumi-g --nodes 2 --account project_465000000 --output train.sh -- python train.py
         builder job alliance-fir --account def-me --data set.tar --chain 7 --submit -- python train.py
     """
-    from builder.deliver.launch.images import TargetImages
+    from builder.deliver.launch.images import target_images
     from builder.deliver.launch.jobs import interactive_job, job_script
     from builder.deliver.site.arguments import parse_env
     from builder.deliver.site.request import JobRequest
@@ -78,7 +78,7 @@ def job(
     # The options' names are those of the request's fields, and click has validated their types.
     asked = read_slurm(slurm, partition=partition, qos=qos)
     request = JobRequest(command=command, env=parse_env(env), slurm=asked, **values)
-    images = TargetImages(context.project, recipe)
+    images = target_images(context.project, recipe)
     if interactive:
         given = {
             "--output": file,

@@ -57,7 +57,7 @@ def run(
         builder run perlmutter --print -- python -u /app/ml/train_model.py
     """
     from builder.deliver.launch.here import run_reference, run_target
-    from builder.deliver.launch.images import TargetImages, named_image
+    from builder.deliver.launch.images import named_image, target_images
     from builder.deliver.site.arguments import parse_bind, parse_env
     from builder.deliver.site.containers import ContainerRequest
     from builder.deliver.site.shell import from_user
@@ -82,7 +82,7 @@ def run(
         work, root = context.work, context.root
         context_exit(run_reference(reference, request, work, bind=not no_bind, root=root))
         return
-    name, images = named_image(recipe, image, digest), TargetImages(context.project, recipe)
+    name, images = named_image(recipe, image, digest), target_images(context.project, recipe)
     if only_print:
         _print(context, images, request, name)
     else:

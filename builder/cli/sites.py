@@ -44,7 +44,8 @@ def _list(context: Context) -> None:
         except ConfigError as e:
             context.output.warn(f"{e.message} ({e.hint})")
             continue
-        where, runtime = origin(path), site.site.runtime.kind
+        where, keys = origin(path), site.model_dump(mode="json")
+        runtime = keys["site"]["runtime"]["kind"]
         checked = (site.site.checked or "") + (f" ({where})" if where != "package" else "")
         table.rows.append((name, runtime, _gpus(site), checked))
         rows.append(
@@ -52,7 +53,7 @@ def _list(context: Context) -> None:
                 "name": name,
                 "title": site.site.title,
                 "runtime": runtime,
-                "gpu": site.gpu.model_dump(),
+                "gpu": keys["gpu"],
                 "gpus_per_node": site.site.node.gpus,
                 "checked": site.site.checked,
                 "from": where,

@@ -51,7 +51,12 @@ free_port() {
 }
 free_port
 
-docker run --rm --shm-size=12g --gpus=all --network=host --ipc=host -v "$PWD:$PWD" \
+options=() # what only this machine knows
+# The container gets no variable of the host but those that are named.
+for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
+    options+=(-e "$name")
+done
+docker run "${options[@]}" --rm --shm-size=12g --gpus=all --network=host --ipc=host -v "$PWD:$PWD" \
     -e MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING=true -e "MASTER_ADDR=$MASTER_ADDR" -e "MASTER_PORT=$MASTER_PORT" \
     -w "$PWD" \
     "$BUILDER_IMAGE" torchrun --nnodes=1 --nproc-per-node=2 "--master-addr=$MASTER_ADDR" "--master-port=$MASTER_PORT" --no-python python train.py --note "it's \"100 \$\" & more"

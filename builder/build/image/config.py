@@ -103,7 +103,7 @@ def make_image(
 
 def most_layers(recipe: Recipe) -> int:
     """Return how many layers an image may have; a SIF or squashfs that is made of it has none."""
-    has_layers = recipe.format == "oci" and not recipe.site.runtime.started_by_srun
+    has_layers = recipe.format == "oci" and recipe.site.runtime.family != "plugin"
     return MAX_LAYERS if has_layers else sys.maxsize
 
 

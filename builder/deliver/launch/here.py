@@ -16,17 +16,15 @@ from builder.core.errors import UsageError
 from builder.core.workspace import Workspace
 from builder.deliver.publishing.pull import pull_reference
 from builder.deliver.site.arguments import read_bind, read_env_file, require_source
-from builder.deliver.site.command import run_site, shell_line, site_command
 from builder.deliver.site.containers import ContainerRequest, Invocation
-from builder.deliver.site.images import check_sif
 from builder.deliver.site.job_plan import edf_name
 from builder.deliver.site.paths import command_folder
+from builder.deliver.site.runtimes.runtime import ContainerRuntime, passed_names
 from builder.deliver.site.shell import expand
 from builder.formats.oci.reference import is_digest
-from builder.lock.config.recipe import Recipe
-from builder.lock.config.site import GpuVendor
+from builder.lock.config.site import GpuVendor, Runtime
 
-from .images import TargetImages
+from .images import OwnImages, TargetImages
 
 #: Folders of an image, in its root or the root itself, that a bound folder would hide.
 _SYSTEM = ("", "bin", "dev", "etc", "lib", "lib64", "opt", "proc", "run", "sbin", "sys", "usr")
@@ -48,13 +46,14 @@ def printed_command(
     Raises:
         UsageError: the node has fewer GPUs, or a bind or variable is not valid.
     """
-    recipe, note = images.recipe, images.project.work.reporter.note
+    recipe, runtime = images.recipe, images.runtime
     request = replace(request, image=image or images.to_print(), edf=edf_name(recipe))
-    made = site_command(recipe, request)
-    if recipe.site.runtime.kind == "userns":
-        note(f"builder's own runner runs {recipe.name}: no other program is called")
-    words = _words(request, made)
-    shell = shell_line(recipe, words, made.srun)
+    made = runtime.command(request)
+    if runtime.is_own:
+        own = f"builder's own runner runs {recipe.name}: no other program is called"
+        images.project.work.reporter.note(own)
+    words = _with_srun(request, made).words
+    shell = runtime.shell_line(words, made.srun)
     printed = {"target": recipe.name, "command": words, "shell": shell}
     return printed | ({"edf": "\n".join(made.srun.edf)} if made.srun and made.srun.edf else {})
 
@@ -75,31 +74,36 @@ def run_target(
         RunnerError: the runtime does not work, or the image does not exist.
         VerifyError: the policy of the project refuses the image.
     """
-    project, recipe, runtime = images.project, images.recipe, images.recipe.site.runtime
+    project, recipe, runtime = images.project, images.recipe, images.runtime
     if bind:
         prefix, own = recipe.conda.prefix, command_folder(recipe)
         request = bind_folder(request, project.root, prefix, own)
-    site_command(recipe, request)  # what is wrong is reported before an image is loaded or built
+    own_names = _file_variables(request)
+    passed = tuple(name for name in runtime.passed(os.environ) if name not in own_names)
+    request = replace(request, passed=passed)
+    runtime.command(request)  # what is wrong is reported before an image is loaded or built
     may_build = request.may_build
     name, origin = (images.accepted(image), "") if image else images.to_run(may_build=may_build)
     request = replace(request, image=name)
-    if runtime.kind == "userns":
+    if isinstance(images, OwnImages):
         return _run_userns(images, request)
-    if runtime.started_by_srun:
-        return _run_srun(recipe, request)
-    if runtime.takes_sif and "://" not in request.image:
-        check_sif(request.image, os.environ)
+    made = runtime.command(request)
+    if made.srun:
+        return _run_srun(runtime, request)
+    runtime.check_file(request.image, os.environ)
     if origin:
         project.work.reporter.note(f"running {recipe.name}{_where(request)}: {origin}")
     names = [name for name, value in request.env.items() if value is None]
-    return run_site(recipe, site_command(recipe, request).words, names=names).returncode
+    return runtime.run(made, names=names).returncode
 
 
-def _run_userns(images: TargetImages, request: ContainerRequest) -> int:
+def _run_userns(images: OwnImages, request: ContainerRequest) -> int:
     """Run a command in the target's image without a container engine; return its exit code."""
     project, recipe = images.project, images.recipe
     # A wrong bind is reported before anything is built.
-    options = _options(request, recipe.gpu.vendor)
+    container = images.runtime.container(replace(request, passed=()))
+    binds = tuple(bind.word for bind in container.binds)
+    options = _options(replace(request, binds=binds, env=container.env), recipe.gpu.vendor)
     wanted = request.image if is_digest(request.image) else ""
     artifact, origin = images.own(wanted, may_build=request.may_build)
     project.work.reporter.note(f"running {recipe.name}{_where(request)}: {origin}")
@@ -107,7 +111,7 @@ def _run_userns(images: TargetImages, request: ContainerRequest) -> int:
     return runner.run(artifact, request.command, options).returncode
 
 
-def _run_srun(recipe: Recipe, request: ContainerRequest) -> int:
+def _run_srun(runtime: ContainerRuntime, request: ContainerRequest) -> int:
     """Run a command with srun in the allocation of this shell; return its exit code.
 
     Raises:
@@ -117,7 +121,7 @@ def _run_srun(recipe: Recipe, request: ContainerRequest) -> int:
     environ = {**os.environ, "PWD": str(Path.cwd())}
     # The current folder: the nodes must see the file.
     file = Path.cwd() / f".builder-{secrets.token_hex(4)}.toml"
-    made = site_command(recipe, replace(request, edf=str(file)))
+    made, recipe = runtime.command(replace(request, edf=str(file))), runtime.recipe
     assert made.srun is not None
     made.srun.require_plugin(environ)
     if "SLURM_JOB_ID" not in environ:
@@ -126,24 +130,23 @@ def _run_srun(recipe: Recipe, request: ContainerRequest) -> int:
             f"builder job {recipe.name} --interactive prints the commands; "
             f"builder run {recipe.name} --print prints this one",
         )
-    if "://" not in request.image:
-        check_sif(request.image, environ)
+    runtime.check_file(request.image, environ)
     environ |= {name: expand(value, environ) for name, value in made.srun.env.items()}
     try:
         if made.srun.edf:
             file.write_text("\n".join([*made.srun.edf, ""]))
             file.chmod(0o644)  # root of a node has no rights on some file systems
-        return run_site(recipe, _words(request, made), environ=environ).returncode
+        return runtime.run(_with_srun(request, made), environ=environ).returncode
     finally:
         file.unlink(missing_ok=True)
 
 
-def _words(request: ContainerRequest, made: Invocation) -> list[str]:
+def _with_srun(request: ContainerRequest, made: Invocation) -> Invocation:
     """Return the command line, with srun if a plugin of it starts the container."""
     if made.srun is None:
-        return made.words
+        return made
     terminal = ["--pty"] if request.interactive else []
-    return ["srun", *terminal, *made.srun.options, *made.words]
+    return replace(made, program=("srun", *terminal, *made.srun.options))
 
 
 def run_reference(
@@ -173,7 +176,7 @@ def run_reference(
         )
     elif bind:
         request = bind_folder(request, folder)
-    vendor = _vendor(request)
+    request, vendor = replace(request, passed=passed_names(Runtime(), os.environ)), _vendor(request)
     options = _options(request, vendor)  # a wrong bind is reported before anything is downloaded
     pulled, artifact = pull_reference(reference, work, root)
     runner = find_runner(work, None, gpu=vendor, image=artifact)
@@ -222,10 +225,14 @@ def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
     Raises:
         UsageError: a bind mount is not valid.
     """
-    of_file = read_env_file(Path(expand(request.env_file, os.environ))) if request.env_file else {}
-    given = {k: os.environ.get(k) if value is None else value for k, value in request.env.items()}
+    env = {name: os.environ[name] for name in request.passed} | _file_variables(request)
+    for name, value in request.env.items():
+        if value is not None:
+            env[name] = expand(value, os.environ)
+        elif name in os.environ:
+            env[name] = os.environ[name]
     return RunOptions(
-        env={name: value for name, value in (of_file | given).items() if value is not None},
+        env=env,
         mounts=[_mount(expand(bind, os.environ)) for bind in request.binds],
         workdir=request.workdir,
         gpu=gpu,
@@ -233,6 +240,12 @@ def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
         keep_root=bool(request.binds),  # the user's own files
         capture=False,
     )
+
+
+def _file_variables(request: ContainerRequest) -> dict[str, str]:
+    """Return the variables of the request's file, if there is one."""
+    file = request.env_file
+    return read_env_file(Path(expand(file, os.environ))) if file else {}
 
 
 def _mount(bind: str) -> Mount:

@@ -8,7 +8,6 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from builder.build.run.podman import PodmanStorage, migrated_ids
 from builder.build.wheels.own import changed_folders
 from builder.core.errors import BuilderError, ImageError, UsageError
 from builder.core.model import Image, SifImage
@@ -16,10 +15,11 @@ from builder.core.store.files import sha256_file
 from builder.deliver.project import Project, StoredImage
 from builder.deliver.publishing.pull import pinned_reference
 from builder.deliver.pulled import Pull, recorded_pull
-from builder.deliver.site.images import image_reference, site_sif
 from builder.deliver.site.request import JobRequest
+from builder.deliver.site.runtimes.engines import EngineRuntime
+from builder.deliver.site.runtimes.runtime import ContainerRuntime
+from builder.deliver.site.runtimes.table import runtime_of
 from builder.deliver.site.shell import from_user
-from builder.formats.oci.reference import is_digest
 from builder.lock.config.policy import has_policy
 from builder.lock.config.recipe import Recipe
 
@@ -36,37 +36,33 @@ def named_image(recipe: Recipe, image: str, digest: str) -> str:
     Raises:
         UsageError: ``--digest`` has another form, or the site's runtime takes none.
     """
-    if digest and (image or recipe.site.runtime.kind != "userns"):
-        raise UsageError(
-            f"--digest is for builder's own runtime; {recipe.name} runs with {recipe.site.runtime.kind}",
-            "name the image: --image REPOSITORY@sha256:...",
-        )
-    if digest and not is_digest(digest):
-        raise UsageError(f"--digest {digest}: not a digest", "write --digest sha256:...")
+    runtime_of(recipe).check_named_image(image, digest)
     return digest or (from_user(image) if image else "")
+
+
+def target_images(project: Project, recipe: Recipe) -> TargetImages:
+    """Return the images of a target, as the runtime of its site finds them."""
+    families = {"engine": EngineImages, "own": OwnImages}
+    return families.get(recipe.site.runtime.family, TargetImages)(project, recipe)
 
 
 @dataclass(frozen=True)
 class TargetImages:
     """The images of a target: in ``dist/``, in the storage of engines, at its site and in its
-    registry.
+    registry. This class finds files for the site's runtime: SIFs, and squashfs for plugins of srun.
     """
 
     project: Project
     recipe: Recipe
 
     @property
-    def _sif(self) -> Path:
-        """The target's SIF in ``dist/``, which may not exist."""
-        return self.project.layout / f"{self.recipe.name}.sif"
+    def runtime(self) -> ContainerRuntime:
+        """The runtime of the target's site."""
+        return runtime_of(self.recipe)
 
     def to_print(self) -> str:
         """Return the image for a command line that is printed: nothing is loaded."""
-        runtime = self.recipe.site.runtime
-        if runtime.kind == "userns":
-            return ""
-        pulled = self._engine_pull() if runtime.is_engine else None
-        return pulled.image if pulled else image_reference(self.recipe)
+        return self.runtime.image()
 
     def to_run(self, *, may_build: bool = True) -> tuple[str, str]:
         """Return the image that was pulled or built, or else the published one, and its origin.
@@ -74,8 +70,6 @@ class TargetImages:
         The image is a reference, an id in the engine's storage, a SIF's path, or a digest. It is
         empty for builder's own runner, which finds the image by the target. The origin is for a
         note; empty: no note.
-
-        For docker, podman and podman-hpc an image in ``dist/`` is loaded into the engine.
 
         Args:
             may_build: whether an image in ``dist/`` that was built here is built again when the
@@ -85,52 +79,12 @@ class TargetImages:
             UsageError: there is no image on this machine, and the recipe names no repository.
             RunnerError: the engine does not work.
         """
-        recipe, runtime = self.recipe, self.recipe.site.runtime
-        if runtime.kind == "userns":
-            return "", ""
-        if runtime.image_suffix:
-            placed = self.project.layout / f"{recipe.name}{runtime.image_suffix}"
-            # Build and pull put it into dist/ on a machine that is not the site's.
-            is_elsewhere = site_sif(recipe, "", os.environ) is None
-            name = str(placed) if is_elsewhere and placed.is_file() else image_reference(recipe)
-            self._note_changed_code()
-            return name, str(name)
-        if shutil.which(runtime.command) is None:  # running it is an error that names the program
-            return self.to_print(), ""
-        if pulled := self._engine_pull():
-            origin = f"pulled into {pulled.engine}: {pulled.image}"
-            return self._migrated(pulled.image_id) or pulled.image, origin
-        if stored := self._current(may_build=may_build):
-            return self._loaded(stored.image), self._origin(stored)
+        placed = self.project.layout / f"{self.recipe.name}{self.runtime.suffix}"
+        # Build and pull put it into dist/ on a machine that is not the site's.
+        is_elsewhere = self.runtime.site_file("", os.environ) is None
+        name = str(placed) if is_elsewhere and placed.is_file() else self.runtime.image()
         self._note_changed_code()
-        name = image_reference(recipe)
-        if has_policy(recipe.root):
-            name = pinned_reference(recipe, self.project.work)
-        return name, f"{name}, as {runtime.command} finds it"
-
-    def own(self, wanted: str = "", *, may_build: bool = True) -> tuple[Image | SifImage, str]:
-        """Return the image for builder's own runner, and where it comes from.
-
-        It is the one that was pulled, if no build came after the pull; else it is built here.
-
-        Args:
-            wanted: the digest that it must have; empty: any.
-            may_build: False in a job: the image must be in ``dist/``.
-
-        Raises:
-            ImageError: the image has another digest, or must not be built and is not in ``dist/``.
-        """
-        stored = self.project.stored(self.recipe)
-        if stored and wanted in ("", stored.image.digest) and (stored.pulled_from or not may_build):
-            then = f"built here ({stored.image.digest[:19]}), with the code of that build"
-            return stored.image, self._origin(stored) if stored.pulled_from else then
-        if not may_build:
-            return self._placed_sif(wanted, stored)
-        log.info("%s: building, because its last image was not pulled", self.recipe.name)
-        result = self.project.build(self.recipe)
-        if wanted and wanted != result.digest:
-            raise self._other_digest(result.digest, wanted)
-        return result.artifact, f"built here ({result.digest[:19]})"
+        return name, str(name)
 
     def in_job(self, request: JobRequest, *, submit: bool) -> JobRequest:
         """Return the request with the digest of the image that the job runs, as far as it is known.
@@ -140,12 +94,8 @@ class TargetImages:
         with a warning. If the project has a policy, the image is verified, and the job runs its
         digest, or is an error.
         """
-        if self.recipe.site.runtime.kind == "userns":
-            return self._own_in_job(request, submit=submit)
         if not request.image:
             self._note_changed_code()
-        if self.recipe.site.runtime.is_engine:
-            return self._engine_in_job(request, submit=submit)
         return replace(request, image=self.accepted(request.image))
 
     def accepted(self, image: str) -> str:
@@ -158,20 +108,18 @@ class TargetImages:
             VerifyError: the policy refuses it.
             UsageError: it comes from elsewhere, so it cannot be verified.
         """
-        recipe, runtime, work = self.recipe, self.recipe.site.runtime, self.project.work
-        if not image or runtime.kind == "userns" or not has_policy(recipe.root):
+        if not image or not has_policy(self.recipe.root):
             return image
-        if runtime.is_engine:
-            return pinned_reference(recipe, work, image=image)
-        if runtime.started_by_srun and "#" in image and image[0] not in "/.$":
-            image = f"docker://{image.replace('#', '/', 1)}"
-        scheme, _, name = image.partition(":")
+        scheme, name = self.runtime.downloaded(image)
         if scheme not in _DOWNLOADED:
             return image
         if scheme not in ("docker", "oras"):
             hint = "name a file, or an image of a registry: docker:// or oras://"
             raise UsageError(f"{image} cannot be verified", hint)
-        return f"{scheme}://{pinned_reference(recipe, work, image=name.removeprefix('//'))}"
+        return f"{scheme}://{self._pinned(name)}"
+
+    def _pinned(self, image: str) -> str:
+        return pinned_reference(self.recipe, self.project.work, image=image)
 
     # the project's own code -----------------------------------------------------------------------
 
@@ -194,13 +142,6 @@ class TargetImages:
                 f"builder build {name} && builder publish {name}"
             )
 
-    # in engines -----------------------------------------------------------------------------------
-
-    def _engine_pull(self) -> Pull | None:
-        """Return the last pull, if it was into an engine."""
-        pull = recorded_pull(self.project.layout, self.recipe.name)
-        return pull if pull and pull.engine else None
-
     def _origin(self, stored: StoredImage) -> str:
         """Return the source of an image in ``dist/``, with the command that replaces it."""
         digest, again = stored.image.digest[:19], f"builder build {self.recipe.name}"
@@ -208,43 +149,117 @@ class TargetImages:
             return f"pulled from {stored.pulled_from} ({digest}); to build it here: {again}"
         return f"built here ({digest}); after a change of the recipe: {again}"
 
-    def _migrated(self, image_id: str) -> str:
-        """Return podman-hpc's own name of an image that it has migrated; empty if it has not."""
-        runtime = self.recipe.site.runtime
-        if runtime.kind == "podman-hpc" and image_id in migrated_ids(runtime.command):
-            return image_id.partition(":")[2]
-        return ""
 
-    def _loaded(self, image: Image) -> str:
-        """Return the id of an image in the storage of the site's engine."""
-        from builder.build.run.docker import DockerRunner
+class EngineImages(TargetImages):
+    """The images of a target for docker, podman and podman-hpc, which have a storage of their own."""
 
-        name, runtime, work = self.recipe.name, self.recipe.site.runtime, self.project.work
-        if runtime.kind == "docker":
-            return DockerRunner(work).keep(image, name)
-        migrated = self._migrated(image.config_descriptor.digest)
-        return migrated or PodmanStorage(runtime.command, work).keep(image, name)
+    @property
+    def runtime(self) -> EngineRuntime:
+        runtime = super().runtime
+        assert isinstance(runtime, EngineRuntime)
+        return runtime
 
-    def _engine_in_job(self, request: JobRequest, *, submit: bool) -> JobRequest:
-        project, verifies = self.project, has_policy(self.recipe.root)
+    def to_print(self) -> str:
+        pulled = self._engine_pull()
+        return pulled.image if pulled else super().to_print()
+
+    def to_run(self, *, may_build: bool = True) -> tuple[str, str]:
+        """Return the image, see :meth:`TargetImages.to_run`; one in ``dist/`` is loaded."""
+        program = self.recipe.site.runtime.command
+        if shutil.which(program) is None:  # running it is an error that names the program
+            return self.to_print(), ""
+        if pulled := self._engine_pull():
+            origin = f"pulled into {pulled.engine}: {pulled.image}"
+            return self.runtime.stored_name(pulled.image_id) or pulled.image, origin
+        if stored := self._current(may_build=may_build):
+            return self.runtime.load(stored.image, self.project.work), self._origin(stored)
+        self._note_changed_code()
+        name = self.runtime.image()
+        if has_policy(self.recipe.root):
+            name = self._pinned(name)
+        return name, f"{name}, as {program} finds it"
+
+    def in_job(self, request: JobRequest, *, submit: bool) -> JobRequest:
+        if not request.image:
+            self._note_changed_code()
+        reporter, verifies = self.project.work.reporter, has_policy(self.recipe.root)
         if not request.image and (pulled := self._engine_pull()):
             if verifies:
-                pinned_reference(self.recipe, project.work, image=pulled.image)
-            project.work.reporter.note(f"the job runs {pulled.image}, pulled into {pulled.engine}")
+                self._pinned(pulled.image)
+            reporter.note(f"the job runs {pulled.image}, pulled into {pulled.engine}")
             return replace(request, image=pulled.image, image_id=pulled.image_id)
         if not submit and not verifies:
             return request
         try:
-            image = pinned_reference(self.recipe, project.work, image=request.image)
+            image = self._pinned(request.image)
         except BuilderError as e:
             if verifies:
                 raise
-            project.work.reporter.warn(f"the job runs a tag, not a digest: {e.message}")
+            reporter.warn(f"the job runs a tag, not a digest: {e.message}")
             return request
-        project.work.reporter.note(f"the job runs {image}")
+        reporter.note(f"the job runs {image}")
         return replace(request, image=image)
 
-    # builder's own runner -------------------------------------------------------------------------
+    def accepted(self, image: str) -> str:
+        return self._pinned(image) if image and has_policy(self.recipe.root) else image
+
+    def _engine_pull(self) -> Pull | None:
+        """Return the last pull, if it was into an engine."""
+        pull = recorded_pull(self.project.layout, self.recipe.name)
+        return pull if pull and pull.engine else None
+
+
+class OwnImages(TargetImages):
+    """The images of a target for builder's own runner, which finds them by the target."""
+
+    def to_print(self) -> str:
+        return ""
+
+    def to_run(self, *, may_build: bool = True) -> tuple[str, str]:
+        return "", ""
+
+    def in_job(self, request: JobRequest, *, submit: bool) -> JobRequest:
+        if stored := self._current(may_build=True):
+            is_open = submit and not request.image
+            return replace(request, image=stored.image.digest) if is_open else request
+        if not self._sif.is_file():
+            self.project.work.reporter.warn(
+                f"no image of {self.recipe.name} in {self._sif.parent} yet, and a job does not build one: "
+                f"before it starts, {self._how_to_get()}"
+            )
+        return request
+
+    def accepted(self, image: str) -> str:
+        return image
+
+    def own(self, wanted: str = "", *, may_build: bool = True) -> tuple[Image | SifImage, str]:
+        """Return the image itself, and where it comes from.
+
+        It is the one that was pulled, if no build came after the pull; else it is built here.
+
+        Args:
+            wanted: the digest that it must have; empty: any.
+            may_build: False in a job: the image must be in ``dist/``.
+
+        Raises:
+            ImageError: the image has another digest, or must not be built and is not in ``dist/``.
+        """
+        stored = self.project.stored(self.recipe)
+        if stored and wanted in ("", stored.image.digest) and (stored.pulled_from or not may_build):
+            then = f"built here ({stored.image.digest[:19]}), with the code of that build"
+            return stored.image, self._origin(stored) if stored.pulled_from else then
+        if not may_build:
+            return self._placed_sif(wanted, stored)
+        log.info("%s: building, because its last image was not pulled", self.recipe.name)
+        result = self.project.build(self.recipe)
+        if wanted and wanted != result.digest:
+            raise self._other_digest(result.digest, wanted)
+        return result.artifact, f"built here ({result.digest[:19]})"
+
+    @property
+    def _sif(self) -> Path:
+        """The target's SIF in ``dist/``, which may not exist."""
+        return self.project.layout / f"{self.recipe.name}.sif"
 
     def _placed_sif(self, wanted: str, stored: StoredImage | None) -> tuple[SifImage, str]:
         """Return the SIF in ``dist/``.
@@ -264,17 +279,6 @@ class TargetImages:
         if wanted not in ("", digest):
             raise self._other_digest(digest, wanted)
         return SifImage(path, digest, path.stat().st_size, recipe.architecture), str(path)
-
-    def _own_in_job(self, request: JobRequest, *, submit: bool) -> JobRequest:
-        if stored := self._current(may_build=True):
-            is_open = submit and not request.image
-            return replace(request, image=stored.image.digest) if is_open else request
-        if not self._sif.is_file():
-            self.project.work.reporter.warn(
-                f"no image of {self.recipe.name} in {self._sif.parent} yet, and a job does not build one: "
-                f"before it starts, {self._how_to_get()}"
-            )
-        return request
 
     def _other_digest(self, found: str, wanted: str) -> ImageError:
         hint = "a file of the recipe, or the lock, has changed since: start again"

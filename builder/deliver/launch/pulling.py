@@ -15,7 +15,7 @@ from builder.deliver.publishing.destination import destination_text, open_destin
 from builder.deliver.publishing.engines import EngineName, pull_into
 from builder.deliver.publishing.pull import AnyImage, Pulled, open_reference, pull, pull_reference
 from builder.deliver.pulled import record_pull
-from builder.deliver.site.images import site_sif
+from builder.deliver.site.runtimes.table import runtime_of
 from builder.lock.config.recipe import Recipe
 
 
@@ -86,7 +86,7 @@ def _output(recipe: Recipe, request: PullRequest, layout: Path) -> Path:
     if recipe.format != "sif":
         return output or layout
     if output is None:
-        return site_sif(recipe, request.account, os.environ) or layout / name
+        return runtime_of(recipe).site_file(request.account, os.environ) or layout / name
     return output / name if output.is_dir() else output
 
 
@@ -97,8 +97,8 @@ def _squashfs(recipe: Recipe, request: PullRequest) -> Path | None:
         UsageError: the target is a SIF.
     """
     output = request.output
-    if output is None and recipe.site.runtime.started_by_srun:
-        return site_sif(recipe, request.account, os.environ)
+    if output is None and recipe.site.runtime.family == "plugin":
+        return runtime_of(recipe).site_file(request.account, os.environ)
     if output is None or output.suffix not in SQUASHFS_SUFFIXES:
         return None
     if recipe.format == "sif":

@@ -21,7 +21,7 @@ from builder.deliver.smoke.run import SmokeReport
 from builder.deliver.smoke.slurm import check_smoke_job, complete_job
 from builder.lock.config.recipe import Recipe
 
-from .images import TargetImages
+from .images import target_images
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def smoke_target(project: Project, recipe: Recipe, request: SmokeRequest) -> Smo
     options, job = request.options, request.job
     if job is not None:
         check_smoke_job(recipe, job, options)
-        job = replace(job, image=TargetImages(project, recipe).accepted(job.image))
+        job = replace(job, image=target_images(project, recipe).accepted(job.image))
     result = project.build(recipe, BuildOptions(annotations=request.annotations))
     folder = project.place(result)
     earlier = _named_runs(project, recipe, request.compare, result.digest)

@@ -21,7 +21,7 @@ from builder.core.model import Descriptor, Image, SifImage
 from builder.core.progress import working
 from builder.core.workspace import Workspace
 from builder.deliver.pulled import Pull, record_pull
-from builder.deliver.site.images import image_reference
+from builder.deliver.site.runtimes.table import runtime_of
 from builder.formats.oci.config import host_architecture
 from builder.formats.oci.layout import write_layout
 from builder.formats.oci.manifest import through_indexes
@@ -203,7 +203,7 @@ def pinned_reference(recipe: Recipe, work: Workspace, *, image: str = "") -> str
         RegistryError: there is no such tag, or the registry does not answer.
         ImageError: it is not what the target runs.
     """
-    text = image or image_reference(recipe)
+    text = image or runtime_of(recipe).image()
     if is_digest(_split(text)[1]) and not has_policy(recipe.root):
         return image
     with open_reference(text, work, "--image") as (origin, tag):

@@ -11,6 +11,7 @@ from builder.build.image.convert import open_image
 from builder.core.errors import UsageError
 from builder.core.model import Image, SifImage
 from builder.deliver.project import Project
+from builder.deliver.site.runtimes.table import runtime_of
 from builder.deliver.smoke.abrun import AbRuns, Side, ab_here, ab_on_slurm
 from builder.deliver.smoke.options import SlurmOptions, SmokeOptions
 from builder.deliver.smoke.slurm import complete_job, sized
@@ -48,7 +49,7 @@ def built_side(
     if slurm is None:
         return side
     place = project.place(result)
-    if result.recipe.site.runtime.kind == "userns":
+    if result.recipe.site.runtime.family == "own":
         return replace(side, reference=_in_layout(project, result.recipe, result.artifact))
     slurm = replace(slurm, image="")
     return replace(side, reference=complete_job(slurm, result, place, reference=reference).image)
@@ -128,16 +129,16 @@ def _open(reference: str, recipe: Recipe, project: Project) -> Image | SifImage:
 
 
 def _side_of_job(name: str, reference: str, recipe: Recipe, project: Project) -> Side:
-    runtime = recipe.site.runtime
+    runtime = runtime_of(recipe)
     in_registry = is_reference(reference) and not reference.startswith("oci:")
-    if runtime.kind == "userns":
+    if runtime.is_own:
         artifact = _open(reference, recipe, project)
         return Side(name, artifact.digest, artifact, _in_layout(project, recipe, artifact))
-    if in_registry and not (runtime.takes_sif and recipe.format == "sif"):
+    if in_registry and not (runtime.runs_sif and recipe.format == "sif"):
         pinned = pinned_reference(recipe, project.work, image=reference)
-        kind = "docker://" if runtime.takes_sif else ""
+        kind = "docker://" if runtime.runs_sif else ""
         return Side(name, pinned.partition("@")[2], reference=f"{kind}{pinned}")
-    if runtime.takes_sif:
+    if runtime.runs_sif:
         artifact = _open(reference, recipe, project)
         if isinstance(artifact, SifImage):
             return Side(name, artifact.digest, artifact, str(artifact.path.absolute()))

@@ -19,6 +19,7 @@ from builder.build.engines.base import BuildResult
 from builder.core.errors import SmokeError, SmokeNotRun, UsageError
 from builder.core.model import Image
 from builder.deliver.project import Project
+from builder.deliver.site.runtimes.table import runtime_of
 from builder.deliver.smoke.options import SlurmOptions, SmokeOptions
 from builder.formats.registry.oras import sif_artifact
 from builder.formats.registry.pull import fetch_layers
@@ -136,12 +137,12 @@ class ReleaseTest:
         """
         from builder.deliver.smoke.slurm import complete_job
 
-        result, runtime = release.result, release.result.recipe.site.runtime
-        is_file, name = runtime.takes_sif or runtime.kind == "userns", self.destination.name
-        if not is_file and not isinstance(self.destination, RegistryDestination):
+        result, runtime = release.result, runtime_of(release.result.recipe)
+        name = self.destination.name
+        if not runtime.takes_local and not isinstance(self.destination, RegistryDestination):
             hint = "publish to a registry: --to HOST/ or --to HOST/REPOSITORY"
-            raise UsageError(f"the nodes run {runtime.kind}, which runs no image from {name}", hint)
-        in_dist = result.sif is not None or runtime.kind == "userns"
+            raise UsageError(f"the nodes run {runtime.name}, which runs no image from {name}", hint)
+        in_dist = result.sif is not None or runtime.is_own
         folder = self.project.place(result) if in_dist else Path()
         reference, all_gpus = f"{name}@{release.image.digest}", self.options.all_gpus
         return complete_job(job, result, folder, all_gpus=all_gpus, reference=reference)
@@ -150,7 +151,7 @@ class ReleaseTest:
         """Run the job on the image that was pushed; podman-hpc pulls it before."""
         recipe, image = release.result.recipe, release.image
         log.info("smoke test of %s as a job, after the push", image.digest)
-        if recipe.site.runtime.kind == "podman-hpc":
+        if runtime_of(recipe).migrates:
             from .engines import pull_into
             from .pull import AnyImage
 

@@ -24,9 +24,9 @@ from builder.formats.oci.layout import restore_tag
 from builder.lock.config.recipe import Recipe
 
 from .job import Resources
-from .paths import host_setup
 from .render import templates
 from .request import JobRequest
+from .runtimes.table import runtime_of
 from .scheduler import cancel, read_result, submit, wait
 from .slurm import check_slurm_request, job_options, with_raw_options
 
@@ -81,7 +81,8 @@ def build_script(recipe: Recipe, command: Sequence[str], request: JobRequest) ->
     options = with_raw_options(["--job-name=builder-build", *options], request.slurm)
     directives = [*options, "--output=log"]
     template = templates().get_template("build.sh.j2")
-    return template.render(directives=directives, setup=host_setup(site), command=command)
+    setup = runtime_of(recipe).host_setup()
+    return template.render(directives=directives, setup=setup, command=command)
 
 
 def run_builds(

@@ -13,6 +13,7 @@ from builder.formats.oci.reference import local_name
 from builder.lock.config.site import Launcher
 
 from .containers import Invocation
+from .shell import Verbatim
 
 #: A tag of a repository, with the registry's host.
 _TAG = re.compile(r"([\w-]*[.:][\w.:-]*/[\w./-]+)(:[\w.-]+)?", re.ASCII)
@@ -62,17 +63,25 @@ class Start:
 
     folders: tuple[str, ...]
     """Folders to create."""
-    optional_binds: tuple[str, ...]
+    optional_binds: tuple[str, ...] = ()
     """Folders that the container gets if they exist where it starts: ``APPTAINER_BIND``."""
-    optional_devices: tuple[str, ...]
+    optional_devices: tuple[str, ...] = ()
     """Devices that the container gets if they exist where it starts."""
-    passed: tuple[str, ...]
-    """The beginnings of the names of host variables for a container with a clean environment, which
-    passes those with the prefix ``APPTAINERENV_``. Empty: it is not clean."""
-    prefix: str
+    passed: tuple[str, ...] = ()
+    """The beginnings of the names of host variables for a container with a clean environment.
+    Empty: it is not clean."""
+    option: str = ""
+    """The runtime's option that passes a variable by its name; empty: it passes those with the
+    prefix ``APPTAINERENV_``."""
+    prefix: str = ""
     """What variables for the runtime begin with: ``APPTAINER`` or ``SINGULARITY``."""
-    evaluated: bool
+    evaluated: bool = False
     """Whether the runtime evaluates the values like a shell: then the script escapes them."""
+
+    @property
+    def has_options(self) -> bool:
+        """Whether the script finds further options of the runtime."""
+        return bool(self.optional_devices or (self.passed and self.option))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +120,12 @@ class BatchJob:
     """Number of segments; 0: not a chain."""
     token_folder: str
     """Template (mktemp) of the folder with the token of a Jupyter server; empty: no server."""
+
+    @property
+    def head(self) -> list[str]:
+        """The container's program and its options, with those that the script finds."""
+        found = [Verbatim('"${options[@]}"')] if self.start.has_options else []
+        return [*self.container.program, *found, *self.container.options]
 
     @property
     def image_is_local(self) -> bool:

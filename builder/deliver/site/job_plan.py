@@ -7,14 +7,13 @@ from builder.deliver.site import paths, slurm
 from builder.lock.config.recipe import Recipe
 
 from .arguments import parse_bind
-from .command import check_gpus, shell_line, site_command, start
-from .containers import ContainerRequest, Invocation, pass_through_options
-from .job import BatchJob, ImageFile, Resources
+from .containers import ContainerRequest, Invocation
+from .job import BatchJob, Resources
 from .launchers import LAUNCHERS, JupyterLauncher, ProcessLauncher, SrunLauncher
 from .limits import gpu_counts
 from .request import JobRequest
+from .runtimes.table import runtime_of
 from .shell import ShellText, command_line, from_user, join
-from .srun import engine_image
 
 
 def plan_job(recipe: Recipe, request: JobRequest) -> BatchJob:
@@ -55,7 +54,7 @@ def salloc(recipe: Recipe, request: JobRequest) -> tuple[str, str]:
     srun = [] if on_node and not container.srun else ["srun", "--pty", *site.slurm.srun]
     if container.srun:
         srun += container.srun.options
-    then = shell_line(recipe, [*srun, *container.words], container.srun)
+    then = runtime_of(recipe).shell_line([*srun, *container.words], container.srun)
     return command_line(["salloc", *options]), then
 
 
@@ -68,7 +67,7 @@ def check_request(recipe: Recipe, request: JobRequest) -> int:
     Raises:
         UsageError: a value is not valid; the message names the option.
     """
-    check_gpus(recipe, request.gpus)
+    runtime_of(recipe).check_gpus(request.gpus)
     gpus = _gpus_per_node(recipe, request)
     if request.tasks is not None and gpus:
         message = "--tasks cannot be used with GPUs: there is one process per GPU"
@@ -95,9 +94,9 @@ def edf_name(recipe: Recipe) -> str:
 
 def _interactive_container(recipe: Recipe, request: JobRequest, gpus: int) -> Invocation:
     site = recipe.site
-    start = paths.start_folder(site)
+    start, runtime = paths.start_folder(site), runtime_of(recipe)
     container = ContainerRequest(
-        image=paths.job_image(recipe, request),
+        image=runtime.job_image(request),
         command=request.command or ("bash",),
         gpus=gpus if gpus < site.node.gpus else None,
         binds=(start, *(parse_bind(bind, start) for bind in request.binds)),
@@ -108,7 +107,7 @@ def _interactive_container(recipe: Recipe, request: JobRequest, gpus: int) -> In
         may_build=False,
         edf=edf_name(recipe),
     )
-    return site_command(recipe, container)
+    return runtime.command(container)
 
 
 class _JobPlan:
@@ -118,6 +117,7 @@ class _JobPlan:
         self.launcher = launcher
         self.recipe = launcher.recipe
         self.site = launcher.recipe.site
+        self.runtime = runtime_of(self.recipe)
         self.request = launcher.request
         self.base = paths.start_folder(self.site)
         self.resources = Resources(self.request.nodes, launcher.gpus, launcher.tasks())
@@ -126,7 +126,7 @@ class _JobPlan:
         """Return the planned job."""
         checkpoint = from_user(self._checkpoint)
         is_address = paths.is_address(checkpoint)
-        setup = paths.host_setup(self.site, self.launcher.additions(), account=self.request.account)
+        additions, env = self.launcher.additions(), self._env()
         size, tokens = self.resources, join(self.base, "/.builder-jupyter-XXXXXXXX")
         directives = slurm.directives(self.recipe, self.request, size) if self.site.slurm else []
         return BatchJob(
@@ -134,14 +134,10 @@ class _JobPlan:
             title=self.recipe.site_title,
             launcher=self.launcher.name,
             resources=self.resources,
-            setup=tuple(setup),
-            image=self._image(),
+            setup=tuple(self.runtime.host_setup(additions, account=self.request.account)),
+            image=self.runtime.image_of_job(self.request),
             container=self._container(self._command()),
-            start=start(
-                self.site,
-                [name for name, value in self._env().items() if value is None],
-                self.launcher.additions(),
-            ),
+            start=self.runtime.start([k for k, value in env.items() if value is None], additions),
             data=paths.data_path(self.request.data, self.base),
             unpacked=paths.unpacked_folder(self.site) if self.request.data else "",
             managed_by_slurm=self.site.local_managed,
@@ -154,11 +150,6 @@ class _JobPlan:
             chain=self.request.chain or 0,
             token_folder=tokens if self.request.jupyter else "",
         )
-
-    @property
-    def _finds_image(self) -> bool:
-        """Whether the runtime finds the image by the target."""
-        return self.site.runtime.kind == "userns"
 
     @property
     def _checkpoint(self) -> str:
@@ -188,7 +179,7 @@ class _JobPlan:
     def _command(self) -> tuple[str, ...]:
         """Return the command of each container; empty: the image's own."""
         # srun, or the runtime of a file, needs a command
-        has_own_command = not self.site.runtime.image_suffix and self.launcher.name != "torchrun"
+        has_own_command = not self.runtime.suffix and self.launcher.name != "torchrun"
         if not self.request.command and has_own_command:
             return ()
         return self.launcher.wrap(self.request.command or self.recipe.cmd)
@@ -198,37 +189,25 @@ class _JobPlan:
         folder = "." if self.request.command else paths.command_folder(self.recipe)
         if folder is not None:
             return self.base if folder == "." else paths.host_path(folder, self.base)
-        return self.recipe.workdir if self.site.runtime.takes_sif else None
+        return self.runtime.own_workdir()
 
     def _container(self, command: tuple[str, ...]) -> Invocation:
-        gpus = self.resources.gpus
+        gpus, node = self.resources.gpus, self.site.node.gpus
+        counts = gpus == 0 or (gpus < node and self.site.slurm is None)  # else Slurm chooses them
         several = self.resources.nodes * self.resources.tasks > 1
         container = ContainerRequest(
-            image=self.request.image if self._finds_image else ShellText("$BUILDER_IMAGE"),
+            image=self.runtime.image_in_script(self.request),
             command=command,
-            gpus=gpus if gpus < self.site.node.gpus else None,
+            gpus=gpus if counts else None,
             binds=self._binds(),
             env=self._env(),
             env_file=paths.host_path(self.request.env_file, self.base),
             workdir=self._workdir(),
             ranks=several or self.launcher.uses_host_network,
             additions=self.launcher.additions(),
-            options=pass_through_options(self.site) if self.site.slurm else (),
             may_build=False,
         )
-        return site_command(self.recipe, container)
-
-    def _image(self) -> ImageFile:
-        if self._finds_image:
-            return ImageFile("", is_file=False)
-        reference, runtime = paths.job_image(self.recipe, self.request), self.site.runtime
-        return ImageFile(
-            engine_image(reference) if runtime.started_by_srun else reference,
-            is_file=bool(runtime.image_suffix) and "://" not in reference,
-            engine=runtime.command if runtime.is_engine else "",
-            migrates=runtime.kind == "podman-hpc",
-            image_id=self.request.image_id,
-        )
+        return self.runtime.command(container)
 
     def _srun(self) -> tuple[str, ...]:
         if self.site.slurm is None:

@@ -15,10 +15,8 @@ from builder.lock.config.recipe import Recipe
 from builder.lock.config.site import Additions, Launcher
 
 from .request import JobRequest
+from .runtimes.table import runtime_of
 from .shell import ShellText
-
-#: Options of docker, podman and podman-hpc for the host's network.
-_HOST_NETWORK = {"--network=host", "--net=host"}
 
 
 class ProcessLauncher:
@@ -169,7 +167,7 @@ class JupyterLauncher(ProcessLauncher):
 
     def check(self) -> None:
         super().check()
-        asked, runtime = self._asked, self.recipe.site.runtime
+        asked = self._asked
         refused = {
             "a command": asked.command,
             "--nodes": asked.nodes > 1,
@@ -178,9 +176,7 @@ class JupyterLauncher(ProcessLauncher):
             "--launcher": asked.launcher,
         }
         refuse(refused, "--jupyter runs one server on one node, without {}", "leave out {}")
-        if runtime.is_engine and not _HOST_NETWORK & {*runtime.options, *runtime.ranks}:
-            message = f"{self.recipe.site_title}: no browser reaches a server in the container"
-            raise UsageError(message, "add --network=host to site.runtime.ranks in the recipe")
+        runtime_of(self.recipe).check_server()
 
 
 LAUNCHERS: Mapping[Launcher, type[ProcessLauncher]] = {

@@ -37,8 +37,8 @@ def new_site(root: Path, name: str, runtime: RuntimeKind, gpu: GpuVendor) -> Pat
         )
     path = root / "sites" / f"{name}.yaml"
     (root / "recipes").mkdir(parents=True, exist_ok=True)  # the folder is a project then
-    template, kind = templates().get_template("site.yaml.j2"), Runtime(kind=runtime)
-    sif, by_srun = kind.takes_sif, kind.started_by_srun
+    template, family = templates().get_template("site.yaml.j2"), Runtime(kind=runtime).family
+    sif, by_srun = family == "sif", family == "plugin"
     text = template.render(name=name, runtime=runtime, gpu=gpu, sif=sif, by_srun=by_srun)
     write_atomic(path, text.encode())
     read_site(name, all_site_files(root))

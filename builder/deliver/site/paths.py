@@ -1,22 +1,16 @@
-"""Paths, and shell lines that prepare the host, of all jobs."""
+"""Paths of all jobs."""
 
 from __future__ import annotations
 
 import posixpath
-import re
-from collections.abc import Sequence
 
 from builder.core.errors import UsageError
 from builder.core.settings import expand_home
 from builder.lock.config.recipe import Recipe
-from builder.lock.config.site import Additions, Site
+from builder.lock.config.site import Site
 
-from .images import image_reference
-from .request import JobRequest
-from .shell import ShellText, from_user, join, quote, with_account
+from .shell import ShellText, from_user, join
 
-#: At the end of a reference; no file is named like that.
-_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 #: The folder of the data if the recipe names none.
 _LOCAL = "/tmp/$USER-builder"  # noqa: S108  a folder of the job's user on the node
 
@@ -80,40 +74,6 @@ def unpacked_folder(site: Site) -> str:
     return ShellText(f"{site.local or _LOCAL}/{name}")
 
 
-def job_image(recipe: Recipe, request: JobRequest) -> str:
-    """Return the image of a job: a reference, or a path on the site."""
-    if not request.image:
-        return image_reference(recipe, request.account)
-    if "://" in request.image:
-        return request.image
-    if recipe.site.runtime.started_by_srun and _DIGEST.search(request.image):
-        return f"docker://{request.image}"
-    is_file = recipe.site.runtime.image_suffix
-    return host_path(request.image, start_folder(recipe.site)) if is_file else request.image
-
-
 def is_address(checkpoint: str) -> bool:
     """Return whether checkpoints go to an address such as ``s3://bucket`` instead of a folder."""
     return "://" in checkpoint
-
-
-def host_setup(site: Site, additions: Sequence[Additions] = (), *, account: str = "") -> list[str]:
-    """Return the lines that a job of a site runs first.
-
-    Args:
-        site: its HOME, modules and own lines.
-        additions: further modules and lines: of the network, of MPI.
-        account: replaces ``{account}`` in ``runtime.home``; empty: the variable
-            ``SLURM_JOB_ACCOUNT``.
-    """
-    lines = []
-    if site.runtime.home:
-        home = with_account(site.runtime.home, account)
-        lines += [f"export HOME={quote(home)}", 'mkdir -p "$HOME"']
-        if site.runtime.takes_sif:  # they do not read HOME: Apptainer 1.4 takes that of passwd
-            lines.append(f'export {site.runtime.kind.upper()}_HOME="$HOME"')
-    parts: list[Site | Additions] = [site, *additions]
-    modules = dict.fromkeys(module for part in parts for module in part.modules)
-    lines += [f"module load {quote(module)}" for module in modules]
-    lines += [line for part in parts for line in part.setup]
-    return lines

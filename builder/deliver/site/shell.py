@@ -19,6 +19,12 @@ class ShellText(str):
     __slots__ = ()
 
 
+class Verbatim(str):
+    """A word that stands in scripts as it is, such as an array of bash."""
+
+    __slots__ = ()
+
+
 def from_user(text: str) -> str:
     """Return a path of the command line: a :class:`ShellText` if it is a valid one."""
     try:
@@ -78,6 +84,8 @@ def map_literal(text: str, change: Callable[[str], str]) -> str:
 
 def quote(word: str) -> str:
     """Return a word for bash: variables are filled in without word splitting."""
+    if isinstance(word, Verbatim):
+        return word
     if not isinstance(word, ShellText):
         return _quote_literal(word)
     if all(found["dollar"] for found in VARIABLE.finditer(word)):

@@ -269,6 +269,6 @@ def _of_side(job: BatchJob, side: Side) -> BatchJob:
     """Return the job; for userns, with the image's reference in place of the target."""
     if not side.reference.startswith("oci:"):
         return job
-    options = [word for word in job.container.prefix[3:] if word != "--no-build"]
-    prefix = ("builder", "run", side.reference, *options)
-    return replace(job, container=replace(job.container, prefix=prefix))
+    program = ("builder", "run", side.reference)
+    options = tuple(word for word in job.container.options if word != "--no-build")
+    return replace(job, container=replace(job.container, program=program, options=options))

@@ -13,12 +13,12 @@ from builder.core.errors import UsageError
 from builder.core.progress import QUIET, Reporter, working
 from builder.core.store.leftovers import temporary_folder
 from builder.core.store.reading import text_of
-from builder.deliver.site.images import image_repository
 from builder.deliver.site.job import BatchJob
 from builder.deliver.site.job_plan import plan_job
 from builder.deliver.site.limits import slurm_time
 from builder.deliver.site.render import render
 from builder.deliver.site.request import JobRequest
+from builder.deliver.site.runtimes.table import runtime_of
 from builder.deliver.site.scheduler import cancel, read_result, submit, wait
 from builder.lock.config.recipe import Recipe
 
@@ -91,7 +91,7 @@ def smoke_on_slurm(
 
 def job_runner(recipe: Recipe) -> str:
     """Return the name of what runs the image in a job, for reports."""
-    return f"slurm ({recipe.site.runtime.kind})"
+    return f"slurm ({runtime_of(recipe).name})"
 
 
 def require_slurm(recipe: Recipe) -> None:
@@ -154,24 +154,13 @@ def complete_job(
     Raises:
         UsageError: the site has no Slurm, or its runtime cannot run this build.
     """
-    recipe, runtime = result.recipe, result.recipe.site.runtime
+    recipe, runtime = result.recipe, runtime_of(result.recipe)
     require_slurm(recipe)
-    is_own = runtime.kind == "userns"  # jobs run builder itself
-    if slurm.image and is_own:
+    if slurm.image and runtime.is_own:
         message = f"jobs of {recipe.name} run the build itself, so --image has no effect"
         raise UsageError(message, "leave out --image")
-    if slurm.image:
-        image = slurm.image
-    elif runtime.takes_sif and result.sif is None:
-        message = f"{runtime.kind} runs SIFs, and {recipe.name} is an OCI image: "
-        hint = "write 'format: sif' into the recipe, or pass --image FILE to test another image"
-        raise UsageError(message + "no job can test this build", hint)
-    elif runtime.takes_sif:
-        image = str(place.absolute())
-    elif is_own:
-        image = result.digest  # which builder run compares with its build
-    else:
-        image = reference or f"{image_repository(recipe)}@{result.digest}"
+    sif = place if result.sif else None
+    image = slurm.image or runtime.image_of_build(result.digest, sif, reference)
     return replace(sized(slurm, recipe, all_gpus=all_gpus), image=image, is_other=bool(slurm.image))
 
 

@@ -251,7 +251,7 @@ class Recipe(Model):
 
     @model_validator(mode="after")
     def _format_fits_site(self) -> Recipe:
-        if self.format == "sif" and self.site.runtime.started_by_srun:
+        if self.format == "sif" and self.site.runtime.family == "plugin":
             kind = self.site.runtime.kind
             rule = f"jobs with {kind} run a squashfs, made of an OCI image; write 'oci'"
             raise ValueError(f"format: sif: {rule}")

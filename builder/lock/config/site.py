@@ -7,7 +7,7 @@ machine replaces them when the command runs; ``$$`` is a dollar sign. Options of
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -30,9 +30,14 @@ from .fields import (
 )
 from .queues import Slurm
 
-RuntimeKind = Literal[
-    "docker", "podman", "podman-hpc", "singularity", "apptainer", "edf", "pyxis", "userns"
-]
+#: Engines with a storage of OCI images.
+EngineKind = Literal["docker", "podman", "podman-hpc"]
+#: Programs that run SIFs.
+SifKind = Literal["singularity", "apptainer"]
+#: Plugins of srun, which start containers with enroot from a plain squashfs.
+PluginKind = Literal["edf", "pyxis"]
+RuntimeKind = Literal[EngineKind, SifKind, PluginKind, "userns"]
+RuntimeFamily = Literal["engine", "sif", "plugin", "own"]
 Launcher = Literal["srun", "torchrun", "mpi"]
 GpuVendor = Literal["nvidia", "amd", "none"]
 Engine = Literal["layered", "docker", "apptainer", "cotainr"]
@@ -161,36 +166,24 @@ class Runtime(Model):
         return self.program or self.kind
 
     @property
-    def is_engine(self) -> bool:
-        """Whether the runtime has its own storage of images."""
-        return self.kind in ("docker", "podman", "podman-hpc")
-
-    @property
-    def takes_sif(self) -> bool:
-        """Whether the runtime runs SIF files instead of OCI images."""
-        return self.kind in ("singularity", "apptainer")
-
-    @property
-    def started_by_srun(self) -> bool:
-        """Whether a plugin of srun starts the containers, with enroot, from a plain squashfs."""
-        return self.kind in ("edf", "pyxis")
-
-    @property
-    def image_suffix(self) -> str:
-        """The suffix of images that are files: SIFs and squashfs; else empty."""
-        if self.started_by_srun:
-            return ".sqsh"
-        return ".sif" if self.takes_sif else ""
+    def family(self) -> RuntimeFamily:
+        """What the runtime has in common with others; ``own`` is builder's own, ``userns``."""
+        families: dict[RuntimeFamily, object] = {
+            "engine": EngineKind,
+            "sif": SifKind,
+            "plugin": PluginKind,
+        }
+        return next((name for name, of in families.items() if self.kind in get_args(of)), "own")
 
     @model_validator(mode="after")
     def _options_fit_kind(self) -> Runtime:
         for key in ("clean_env", "optional_binds"):
-            if getattr(self, key) and not self.takes_sif:
+            if getattr(self, key) and self.family != "sif":
                 only = f"{key}: for singularity and apptainer only"
                 raise ValueError(f"{only}, not for {self.kind}")
         if self.annotations and self.kind != "edf":
             raise ValueError(f"annotations are for edf only, not for {self.kind}")
-        useless = [key for key in _COMMAND_LINE if self.started_by_srun and getattr(self, key)]
+        useless = [key for key in _COMMAND_LINE if self.family == "plugin" and getattr(self, key)]
         if useless:
             problem = f"{self.kind} has no command line of its own"
             raise ValueError(f"{useless[0]} does not apply: {problem}")
@@ -282,25 +275,25 @@ class Site(Model):
 
     @model_validator(mode="after")
     def _runtime_fits(self) -> Site:
-        runtime = self.runtime
-        if runtime.started_by_srun and self.slurm is None:
+        runtime, is_plugin = self.runtime, self.runtime.family == "plugin"
+        if is_plugin and self.slurm is None:
             raise ValueError(f"runtime {runtime.kind} needs 'slurm:': srun starts the container")
         for key, additions in (("fabric", self.fabric), ("mpi", self.mpi)):
             if additions is None:
                 continue
-            if runtime.started_by_srun and additions.options:
+            if is_plugin and additions.options:
                 instead = "runtime.annotations" if runtime.kind == "edf" else f"{key}.srun"
                 raise ValueError(
                     f"{key}.options: {runtime.kind} has no command line; use {instead}"
                 )
-            if additions.optional_devices and not runtime.is_engine:
+            if additions.optional_devices and runtime.family != "engine":
                 only = "is for docker, podman and podman-hpc only"
                 raise ValueError(f"{key}.optional_devices {only}, not for {runtime.kind}")
         return self
 
     @model_validator(mode="after")
     def _launcher_fits(self) -> Site:
-        needs_slurm = self.launcher in ("srun", "mpi") and self.runtime.kind != "userns"
+        needs_slurm = self.launcher in ("srun", "mpi") and self.runtime.family != "own"
         if needs_slurm and self.slurm is None:
             raise ValueError(
                 f"launcher {self.launcher} needs 'slurm:'; without Slurm write 'launcher: torchrun'"

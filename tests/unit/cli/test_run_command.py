@@ -13,8 +13,9 @@ from builder.build.run import userns
 from builder.build.run.base import DEFAULT_OPTIONS, Mount, RunOptions
 from builder.build.run.process import Completed
 from builder.core.model import Image, SifImage
-from builder.deliver.launch import here
 from builder.deliver.pulled import Pull, record_pull, recorded_pull
+from builder.deliver.site.containers import Invocation
+from builder.deliver.site.runtimes.runtime import ContainerRuntime
 from builder.formats.oci.layout import list_tags
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit
@@ -112,11 +113,11 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The command lines of sites; nothing is run, and every program is there."""
     found: list[str] = []
 
-    def run_site(recipe: Any, words: Sequence[str], **more: Any) -> Completed:
-        found.append(" ".join(words))
+    def run(self: ContainerRuntime, made: Invocation, **more: Any) -> Completed:
+        found.append(" ".join(made.words))
         return Completed(0, "", "")
 
-    monkeypatch.setattr(here, "run_site", run_site)
+    monkeypatch.setattr(ContainerRuntime, "run", run)
     monkeypatch.setattr(shutil, "which", lambda name, **more: f"/usr/bin/{name}")
     return found
 
@@ -148,9 +149,9 @@ def test_engine_runs_dist(
     """docker and podman run the image in ``dist/``; --print loads nothing, and names the tag."""
     monkeypatch.setattr("builder.build.run.docker.DockerRunner.keep", lambda _, image, name: image.digest)
     monkeypatch.setattr(
-        "builder.deliver.launch.images.PodmanStorage.keep", lambda _, image, name: image.digest
+        "builder.build.run.podman.PodmanStorage.keep", lambda _, image, name: image.digest
     )
-    monkeypatch.setattr("builder.deliver.launch.images.migrated_ids", lambda program: frozenset())
+    monkeypatch.setattr("builder.build.run.podman.migrated_ids", lambda program: frozenset())
     digest = do("build", "tiny", "--json").json["digest"]
     mounted = at_site(copy, kind)
     done = do("run", "tiny", "--", "true")
@@ -169,7 +170,7 @@ def test_pulled_into_engine(
     pulled = Pull("h.example/me/tiny:latest", f"h.example/me/tiny@{OTHER}", "podman-hpc", "sha256:cafe")
     dist, mounted = copy.root / "dist", at_site(copy, "podman-hpc")
     migrated: set[str] = set()
-    monkeypatch.setattr("builder.deliver.launch.images.migrated_ids", lambda program: migrated)
+    monkeypatch.setattr("builder.build.run.podman.migrated_ids", lambda program: migrated)
     record_pull(dist, "tiny", pulled)
     done = do("run", "tiny", "--", "true")
     assert lines.pop() == f"podman-hpc run --rm {mounted} {pulled.image} true"

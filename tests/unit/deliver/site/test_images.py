@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from builder.core.errors import UsageError
-from builder.deliver.site.images import site_sif
 from builder.deliver.site.job_plan import plan_job
 from builder.deliver.site.render import render
 from builder.deliver.site.request import JobRequest
+from builder.deliver.site.runtimes.table import runtime_of
 from builder.deliver.smoke.options import SlurmOptions
 from builder.deliver.smoke.slurm import complete_job
 from builder.lock.config.recipe import Recipe, load_recipe
@@ -20,7 +20,7 @@ from builder.lock.config.recipe import Recipe, load_recipe
 HEAD = "base: oci:b\nenvironment: e.yml\nsite:\n"
 
 
-def test_site_sif(tmp_path: Path) -> None:
+def test_site_file(tmp_path: Path) -> None:
     """The SIF's path is known only on machines of the site."""
     project = tmp_path / "project"
     (project / "recipes").mkdir(parents=True)
@@ -32,7 +32,7 @@ def test_site_sif(tmp_path: Path) -> None:
     recipe = load_recipe("one", project)
 
     def found(account: str = "def-x", **environ: str) -> Path | None:
-        return site_sif(recipe, account, environ)
+        return runtime_of(recipe).site_file(account, environ)
 
     file = scratch / "def-x" / "images" / "one.sif"
     assert found() is None and found(SCRATCH=str(scratch)) is None and found(SCRATCH="") is None
@@ -47,11 +47,11 @@ def test_site_sif(tmp_path: Path) -> None:
     assert found(SCRATCH="scratch") is None, "a relative path depends on the current folder"
     text = text.replace("$SCRATCH/{account}/images", "$SCRATCH/images")
     (project / "recipes" / "one.yaml").write_text(text)
-    assert site_sif(load_recipe("one", project), "", {"SCRATCH": ""}) is None, (
+    assert runtime_of(load_recipe("one", project)).site_file("", {"SCRATCH": ""}) is None, (
         "no folder is created at the root"
     )
     (project / "recipes" / "one.yaml").write_text(HEAD + "  runtime: {kind: docker}\n  launcher: torchrun\n")
-    assert site_sif(load_recipe("one", project), "", {}) is None
+    assert runtime_of(load_recipe("one", project)).site_file("", {}) is None
 
 
 def test_image_of_a_job(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_one_process() -> None:
     """One process has all GPUs of the job, and the host's network."""
     job = plan("perlmutter", gpus=4)
     assert (job.resources.tasks, job.resources.gpus) == (1, 4) and "--cpus-per-task=128" in job.directives
-    assert "--network=host" in job.container.prefix and "--gpus-per-node=4" in job.directives
+    assert "--network=host" in job.container.options and "--gpus-per-node=4" in job.directives
     assert "WORLD_SIZE" not in render(job)
 
 

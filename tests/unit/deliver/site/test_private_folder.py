@@ -19,6 +19,7 @@ import pytest
 from builder.deliver.site.job_plan import plan_job
 from builder.deliver.site.render import render, templates
 from builder.deliver.site.request import JobRequest
+from builder.deliver.site.runtimes.table import runtime_of
 from builder.lock.config.recipe import load_recipe
 from tests.support.parts import need_root
 
@@ -167,7 +168,7 @@ class Node:
 
     def run(self, target: str, **request: Any) -> subprocess.CompletedProcess[str]:
         """Runs a script of ``builder job`` as alice."""
-        image = str(self.work / "alice.sif") if load_recipe(target, ROOT).site.runtime.image_suffix else ""
+        image = str(self.work / "alice.sif") if runtime_of(load_recipe(target, ROOT)).suffix else ""
         account = "project_465000000" if target == "lumi-g" else "acc"
         data = f"{self.work}/set.tar"
         job = JobRequest(command=("true",), account=account, image=image, data=data, **request)

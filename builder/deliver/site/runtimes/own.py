@@ -1,0 +1,40 @@
+"""builder's own runtime, ``userns``: jobs run builder itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from builder.formats.oci.reference import is_digest
+
+from ..containers import Container, Invocation
+from ..job import ImageFile
+from ..request import JobRequest
+from .runtime import ContainerRuntime
+
+
+class OwnRuntime(ContainerRuntime):
+    """``builder run TARGET``, which finds the image by the target."""
+
+    is_own = True
+    passes_by_name = True
+
+    def job_image(self, request: JobRequest) -> str:
+        return request.image
+
+    def image_of_job(self, request: JobRequest) -> ImageFile:
+        return ImageFile("", is_file=False)
+
+    def image_in_script(self, request: JobRequest) -> str:
+        return request.image
+
+    def image_of_build(self, digest: str, sif: Path | None, reference: str) -> str:
+        return digest  # which builder run compares with its build
+
+    def _invocation(self, container: Container) -> Invocation:
+        request = container.request
+        words = ["--digest", request.image] if is_digest(request.image) else []
+        if not request.may_build:
+            words.append("--no-build")
+        words += container.words("--bind", "--env", "--workdir")
+        program = ("builder", "run", self.recipe.name)
+        return Invocation(program, tuple(words), "", container.command)

@@ -1,0 +1,116 @@
+"""Plugins of srun that start containers with enroot: CSCS's Container Engine, and pyxis."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..arguments import BindMount
+from ..containers import Container, Invocation
+from ..job import ImageFile
+from ..request import JobRequest
+from ..shell import ShellText, join
+from ..srun import (
+    HOOK_VARIABLES,
+    LOGIN_SHELL,
+    NVIDIA,
+    WITH_FILE,
+    SrunContainer,
+    edf_lines,
+    engine_image,
+    pyxis_options,
+)
+from .runtime import ContainerRuntime
+
+#: At the end of a reference; no file is named like that.
+_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
+
+
+class SrunPlugin(ContainerRuntime):
+    """A plugin of srun, which starts a container from a plain squashfs."""
+
+    suffix = ".sqsh"
+
+    def job_image(self, request: JobRequest) -> str:
+        if "://" not in request.image and _DIGEST.search(request.image):
+            return f"docker://{request.image}"
+        return super().job_image(request)
+
+    def image_of_job(self, request: JobRequest) -> ImageFile:
+        image = super().image_of_job(request)
+        return replace(image, reference=engine_image(image.reference))
+
+    def downloaded(self, image: str) -> tuple[str, str]:
+        if "#" in image and image[0] not in "/.$":
+            return "docker", image.replace("#", "/", 1)
+        return super().downloaded(image)
+
+    def _invocation(self, container: Container) -> Invocation:
+        """Return the command in a container that srun starts."""
+        request = container.request
+        binds, words = list(container.binds), []
+        if file := request.env_file:
+            path = file if file.startswith(("/", "$")) else join(ShellText("$PWD/"), file)
+            binds.append(BindMount(path, path, "ro"))
+            words += [*WITH_FILE, path]
+        early, own = self._early_variables(container)
+        # env also where there are no variables: some Slurms look for the first word on the host
+        # (LaunchParameters=test_exec, https://github.com/NVIDIA/pyxis/issues/104).
+        words += ["env", *(join(name, "=", value) for name, value in own.items())]
+        srun = self._srun(container, tuple(dict.fromkeys(binds)), early)
+        command = container.command or self.recipe.cmd
+        return Invocation((), tuple(words), "", command, srun)
+
+    @abstractmethod
+    def _srun(
+        self, container: Container, mounts: tuple[BindMount, ...], early: Mapping[str, str]
+    ) -> SrunContainer:
+        """Return the container for srun, with the variables that are set before it starts."""
+
+    def _is_early(self, name: str, container: Container) -> bool:
+        """Return whether a variable is set before srun starts the container."""
+        return name.startswith(HOOK_VARIABLES)
+
+    def _early_variables(self, container: Container) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the variables that are set before srun starts the container, and the others.
+
+        The others precede the command, so that each process fills in its own values. Host variables
+        pass into the container, unless the image sets them.
+        """
+        has_nvidia = self.recipe.gpu.vendor == "nvidia" and self.has_gpus(container.request.gpus)
+        early, own = dict(NVIDIA) if has_nvidia else {}, dict[str, str]()
+        for name, value in container.env.items():
+            if value is not None:
+                (early if self._is_early(name, container) else own)[name] = value
+        return early, own
+
+
+class Pyxis(SrunPlugin):
+    """``srun --container-image=IMAGE``."""
+
+    def _srun(
+        self, container: Container, mounts: tuple[BindMount, ...], early: Mapping[str, str]
+    ) -> SrunContainer:
+        request = container.request
+        passed = [name for name, value in container.env.items() if value is None]
+        image, workdir = engine_image(request.image), request.workdir or ""
+        options = pyxis_options(image, mounts, workdir, [*early, *passed])
+        return SrunContainer("pyxis", options, LOGIN_SHELL | dict(early))
+
+
+class ContainerEngine(SrunPlugin):
+    """CSCS's Container Engine, ``srun --environment=FILE``; the file has the variables of the site."""
+
+    def _is_early(self, name: str, container: Container) -> bool:
+        return name in container.site_env or super()._is_early(name, container)
+
+    def _srun(
+        self, container: Container, mounts: tuple[BindMount, ...], early: Mapping[str, str]
+    ) -> SrunContainer:
+        request, annotations = container.request, self.settings.annotations
+        image, workdir = engine_image(request.image), request.workdir or ""
+        lines = edf_lines(image, mounts, workdir, early, annotations)
+        option = join("--environment=", request.edf)
+        return SrunContainer("the Container Engine", (option,), LOGIN_SHELL, request.edf, lines)
