@@ -125,7 +125,7 @@ def test_images_match_their_sites(isolated: Isolated) -> None:
         pytest.skip("some targets were not built")
     for target in TARGETS:
         recipe = load_recipe(target, isolated.root)
-        assert recipe.format == ("sif" if recipe.site.runtime.takes_sif else "oci"), target
+        assert recipe.format == ("sif" if recipe.site.runtime.family == "sif" else "oci"), target
         lock = isolated.lock(target)
         if recipe.gpu.vendor == "nvidia":
             assert "cuda" in lock["pytorch"].url, target

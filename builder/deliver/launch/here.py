@@ -19,7 +19,7 @@ from builder.deliver.site.arguments import read_bind, read_env_file, require_sou
 from builder.deliver.site.containers import ContainerRequest, Invocation
 from builder.deliver.site.job_plan import edf_name
 from builder.deliver.site.paths import command_folder
-from builder.deliver.site.runtimes.runtime import ContainerRuntime, passed_names
+from builder.deliver.site.runtimes.runtime import ContainerRuntime, is_job
 from builder.deliver.site.shell import expand
 from builder.formats.oci.reference import is_digest
 from builder.lock.config.site import GpuVendor, Runtime
@@ -78,9 +78,6 @@ def run_target(
     if bind:
         prefix, own = recipe.conda.prefix, command_folder(recipe)
         request = bind_folder(request, project.root, prefix, own)
-    own_names = _file_variables(request)
-    passed = tuple(name for name in runtime.passed(os.environ) if name not in own_names)
-    request = replace(request, passed=passed)
     runtime.command(request)  # what is wrong is reported before an image is loaded or built
     may_build = request.may_build
     name, origin = (images.accepted(image), "") if image else images.to_run(may_build=may_build)
@@ -101,9 +98,10 @@ def _run_userns(images: OwnImages, request: ContainerRequest) -> int:
     """Run a command in the target's image without a container engine; return its exit code."""
     project, recipe = images.project, images.recipe
     # A wrong bind is reported before anything is built.
-    container = images.runtime.container(replace(request, passed=()))
+    container = images.runtime.container(request)
     binds = tuple(bind.word for bind in container.binds)
-    options = _options(replace(request, binds=binds, env=container.env), recipe.gpu.vendor)
+    request = replace(request, binds=binds, env=container.env)
+    options = _options(request, recipe.gpu.vendor, recipe.site.runtime)
     wanted = request.image if is_digest(request.image) else ""
     artifact, origin = images.own(wanted, may_build=request.may_build)
     project.work.reporter.note(f"running {recipe.name}{_where(request)}: {origin}")
@@ -176,8 +174,9 @@ def run_reference(
         )
     elif bind:
         request = bind_folder(request, folder)
-    request, vendor = replace(request, passed=passed_names(Runtime(), os.environ)), _vendor(request)
-    options = _options(request, vendor)  # a wrong bind is reported before anything is downloaded
+    vendor = _vendor(request)
+    # A wrong bind is reported before anything is downloaded.
+    options = _options(request, vendor, Runtime())
     pulled, artifact = pull_reference(reference, work, root)
     runner = find_runner(work, None, gpu=vendor, image=artifact)
     image = f"{pulled.digest[:19]}, with {runner.name}"
@@ -219,13 +218,18 @@ def _vendor(request: ContainerRequest) -> GpuVendor:
     return next((vendor for vendor in vendors if gpu_devices(vendor)), "none")
 
 
-def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
+def _options(request: ContainerRequest, gpu: GpuVendor, runtime: Runtime) -> RunOptions:
     """Return the runner's options; a variable without a value gets this process's own.
+
+    In a job the container gets the variables of ``runtime.pass_env``, too.
 
     Raises:
         UsageError: a bind mount is not valid.
     """
-    env = {name: os.environ[name] for name in request.passed} | _file_variables(request)
+    passed = runtime.pass_env if is_job(os.environ) else ()
+    env = {name: value for name, value in os.environ.items() if name.startswith(passed)}
+    if file := request.env_file:
+        env |= read_env_file(Path(expand(file, os.environ)))
     for name, value in request.env.items():
         if value is not None:
             env[name] = expand(value, os.environ)
@@ -240,12 +244,6 @@ def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
         keep_root=bool(request.binds),  # the user's own files
         capture=False,
     )
-
-
-def _file_variables(request: ContainerRequest) -> dict[str, str]:
-    """Return the variables of the request's file, if there is one."""
-    file = request.env_file
-    return read_env_file(Path(expand(file, os.environ))) if file else {}
 
 
 def _mount(bind: str) -> Mount:

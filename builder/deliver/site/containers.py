@@ -27,8 +27,6 @@ class ContainerRequest:
     """``SOURCE[:TARGET[:MODE]]``, in addition to the site's."""
     env: Mapping[str, str | None] = field(default_factory=dict)
     """Variables in addition to the site's; None: the host's value, not on the command line."""
-    passed: tuple[str, ...] = ()
-    """Names of the host's variables that the container gets, unless the site or ``env`` sets them."""
     env_file: str = ""
     """A file with ``NAME=VALUE`` lines; its content is not on the command line. Empty: none."""
     interactive: bool = False

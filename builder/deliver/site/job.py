@@ -70,6 +70,8 @@ class Start:
     passed: tuple[str, ...] = ()
     """The beginnings of the names of host variables for a container with a clean environment.
     Empty: it is not clean."""
+    names: tuple[str, ...] = ()
+    """Further ones, whole names."""
     option: str = ""
     """The runtime's option that passes a variable by its name; empty: it passes those with the
     prefix ``APPTAINERENV_``."""
@@ -79,9 +81,10 @@ class Start:
     """Whether the runtime evaluates the values like a shell: then the script escapes them."""
 
     @property
-    def has_options(self) -> bool:
-        """Whether the script finds further options of the runtime."""
-        return bool(self.optional_devices or (self.passed and self.option))
+    def found(self) -> list[str]:
+        """The word for the runtime's options that the script finds; empty: it looks for none."""
+        has_options = self.optional_devices or (self.passed and self.option)
+        return [Verbatim('"${options[@]}"')] if has_options else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +127,7 @@ class BatchJob:
     @property
     def head(self) -> list[str]:
         """The container's program and its options, with those that the script finds."""
-        found = [Verbatim('"${options[@]}"')] if self.start.has_options else []
-        return [*self.container.program, *found, *self.container.options]
+        return [*self.container.program, *self.start.found, *self.container.options]
 
     @property
     def image_is_local(self) -> bool:

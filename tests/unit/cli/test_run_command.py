@@ -148,9 +148,7 @@ def test_engine_runs_dist(
 ) -> None:
     """docker and podman run the image in ``dist/``; --print loads nothing, and names the tag."""
     monkeypatch.setattr("builder.build.run.docker.DockerRunner.keep", lambda _, image, name: image.digest)
-    monkeypatch.setattr(
-        "builder.build.run.podman.PodmanStorage.keep", lambda _, image, name: image.digest
-    )
+    monkeypatch.setattr("builder.build.run.podman.PodmanStorage.keep", lambda _, image, name: image.digest)
     monkeypatch.setattr("builder.build.run.podman.migrated_ids", lambda program: frozenset())
     digest = do("build", "tiny", "--json").json["digest"]
     mounted = at_site(copy, kind)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from builder.core.errors import UsageError
 from builder.core.model import Image
 from builder.core.workspace import Workspace
 from builder.formats.oci.reference import local_name
-from builder.lock.config.site import Additions
 
 from ..containers import Container, Invocation
-from ..job import ImageFile, Start
+from ..job import ImageFile
 from ..request import JobRequest
 from ..shell import ShellText
 from .runtime import ContainerRuntime
@@ -24,7 +22,7 @@ _HOST_NETWORK = {"--network=host", "--net=host"}
 class EngineRuntime(ContainerRuntime):
     """An engine with its own storage, whose options are docker's."""
 
-    passes_by_name = True
+    env_option = "-e"
 
     def _local_image(self) -> str:
         name = self.recipe.name
@@ -46,9 +44,6 @@ class EngineRuntime(ContainerRuntime):
         words += [*container.options, *container.words("-v", "-e", "-w")]
         program = (settings.command, "run")
         return Invocation(program, tuple(words), request.image, container.command)
-
-    def start(self, names: Sequence[str] = (), additions: Sequence[Additions] = ()) -> Start:
-        return replace(super().start(names, additions), passed=self.settings.pass_env, option="-e")
 
     def stored_name(self, image_id: str) -> str:
         """Return the name by which all nodes find an image; empty: they have none of their own.

@@ -16,7 +16,6 @@ class OwnRuntime(ContainerRuntime):
     """``builder run TARGET``, which finds the image by the target."""
 
     is_own = True
-    passes_by_name = True
 
     def job_image(self, request: JobRequest) -> str:
         return request.image

@@ -14,7 +14,7 @@ from builder.build.run.process import Completed, execute
 from builder.core.errors import RunnerError, UsageError
 from builder.formats.oci.reference import is_digest
 from builder.lock.config.recipe import Recipe
-from builder.lock.config.site import Additions, Runtime, RuntimeKind, Site
+from builder.lock.config.site import Additions, RuntimeKind, Site
 
 from ..arguments import VARIABLE_NAME, BindMount, read_bind
 from ..containers import Container, ContainerRequest, Invocation
@@ -26,19 +26,12 @@ from ..shell import ShellText, command_line, expand, join, quote, with_account
 from ..srun import SrunContainer
 
 #: What builder's jobs and Slurm export: a process with one of them is part of a job.
-_JOB_NUMBERS = {"BUILDER_JOB_ID", "SLURM_JOB_ID"}
+_JOB_NUMBERS = frozenset({"BUILDER_JOB_ID", "SLURM_JOB_ID"})
 
 
-def passed_names(settings: Runtime, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the host's variables that a container in a job gets; outside of one, none.
-
-    Args:
-        settings: of the site.
-        environ: of this process; it is part of a job if it has the job's number.
-    """
-    if not _JOB_NUMBERS & environ.keys():
-        return ()
-    return tuple(name for name in environ if name.startswith(settings.pass_env))
+def is_job(environ: Mapping[str, str]) -> bool:
+    """Return whether a process with these variables is part of a job."""
+    return not _JOB_NUMBERS.isdisjoint(environ)
 
 
 class ContainerRuntime(ABC):
@@ -57,8 +50,8 @@ class ContainerRuntime(ABC):
     migrates: ClassVar[bool] = False
     """Whether an image must be pulled on a login node, into a storage that all nodes see."""
 
-    passes_by_name: ClassVar[bool] = False
-    """Whether a container gets no variable of the host unless an option names it."""
+    env_option: ClassVar[str] = ""
+    """The option that passes a variable by its name, where a container gets no other."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -74,6 +67,16 @@ class ContainerRuntime(ABC):
     def takes_local(self) -> bool:
         """Whether jobs run an image in ``dist/``, and none of a registry."""
         return self.runs_sif or self.is_own
+
+    @property
+    def prefix(self) -> str:
+        """What variables for the program begin with; empty: it reads none."""
+        return ""
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the program evaluates ``$``, ``\\`` and backquotes in values, like a shell."""
+        return False
 
     # images ---------------------------------------------------------------------------------------
 
@@ -223,7 +226,7 @@ class ContainerRuntime(ABC):
             UsageError: a bind or variable is not valid.
         """
         site_env = self._site_variables(request)
-        env = {**dict.fromkeys(request.passed), **site_env, **request.env}
+        env = {**site_env, **request.env}
         for name in env:
             if not VARIABLE_NAME.fullmatch(name):
                 message = f"{name!r} is not a valid variable name"
@@ -235,10 +238,6 @@ class ContainerRuntime(ABC):
     @abstractmethod
     def _invocation(self, container: Container) -> Invocation:
         """Return the command line of a container."""
-
-    def passed(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the names of :func:`passed_names`, where options of the runtime pass them."""
-        return passed_names(self.settings, environ) if self.passes_by_name else ()
 
     def own_workdir(self) -> str | None:
         """Return the folder to start the image's own command in; None: the image names it."""
@@ -321,11 +320,17 @@ class ContainerRuntime(ABC):
             names: host variables to pass.
             additions: extra settings of the job.
         """
+        settings, is_clean = self.settings, self.settings.clean_env
         devices = (device for added in additions for device in added.optional_devices)
         return Start(
-            folders=tuple(dict.fromkeys(map(ShellText, self.settings.folders))),
-            optional_binds=tuple(map(ShellText, self.settings.optional_binds)),
+            folders=tuple(dict.fromkeys(map(ShellText, settings.folders))),
+            optional_binds=tuple(map(ShellText, settings.optional_binds)),
             optional_devices=tuple(map(ShellText, devices)),
+            passed=settings.pass_env if self.env_option or is_clean else (),
+            names=tuple(names) if is_clean else (),
+            option=self.env_option,
+            prefix=self.prefix,
+            evaluated=self.evaluates,
         )
 
     def shell_line(self, words: Sequence[str], srun: SrunContainer | None = None) -> str:
@@ -371,9 +376,12 @@ class ContainerRuntime(ABC):
                 "print the command with --print and run it on the site, "
                 "or test the image with builder smoke",
             )
-        start = self.start(names)
-        before = replace(start, passed=()) if start.option else start  # the options have the names
+        before = self.start(names)
+        if before.option and not is_job(environ):
+            before = replace(before, passed=())
         for folder in before.folders:
             expand(folder, environ)  # an error, if a variable is not set
+        at = len(made.program)
+        words = [*words[:at], *before.found, *words[at:]]
         script = templates().get_template("run.sh.j2").render(words=words, start=before)
         return execute(["/bin/bash", "-c", script], env=environ, capture=False)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from builder.core.errors import UsageError
-from builder.lock.config.site import Additions
 
 from ..containers import Container, Invocation
-from ..job import Start
 from ..shell import ShellText, comma_separated, command_line, join, map_literal
 from ..srun import SrunContainer
 from .runtime import ContainerRuntime
@@ -26,13 +23,11 @@ class SifRuntime(ContainerRuntime):
     runs_sif = True
 
     @property
-    def _prefix(self) -> str:
-        """What variables for the program begin with."""
+    def prefix(self) -> str:
         return self.name.upper()
 
     @property
-    def _evaluates(self) -> bool:
-        """Whether the program evaluates ``$``, ``\\`` and backquotes in values, like a shell."""
+    def evaluates(self) -> bool:
         return "--no-eval" not in self.settings.options
 
     def image_of_build(self, digest: str, sif: Path | None, reference: str) -> str:
@@ -57,7 +52,7 @@ class SifRuntime(ContainerRuntime):
             words += ["--env-file", request.env_file]
         for name, value in container.env.items():
             if value is not None:
-                words += ["--env", _env_word(name, value, self._evaluates)]
+                words += ["--env", _env_word(name, value, self.evaluates)]
         workdir = request.workdir
         if workdir is None and not container.command and self.recipe.workdir != "/":
             workdir = self.own_workdir()
@@ -68,19 +63,14 @@ class SifRuntime(ContainerRuntime):
 
     def _home_lines(self) -> list[str]:
         # they do not read HOME: Apptainer 1.4 takes that of passwd
-        return [f'export {self._prefix}_HOME="$HOME"']
-
-    def start(self, names: Sequence[str] = (), additions: Sequence[Additions] = ()) -> Start:
-        passed = (*self.settings.pass_env, *names) if self.settings.clean_env else ()
-        start = super().start(names, additions)
-        return replace(start, passed=passed, prefix=self._prefix, evaluated=self._evaluates)
+        return [f'export {self.prefix}_HOME="$HOME"']
 
     def shell_line(self, words: Sequence[str], srun: SrunContainer | None = None) -> str:
         """Return the line, in a subshell behind the folders that the container gets if they exist."""
         line, paths = command_line(words), map(ShellText, self.settings.optional_binds)
         if not self.settings.optional_binds:
             return line
-        name = f"{self._prefix}_BIND"
+        name = f"{self.prefix}_BIND"
         further = f'export {name}="${{{name}:+${name},}}$path"'
         listed = command_line(paths)
         return f'(for path in {listed}; do if [ -e "$path" ]; then {further}; fi; done; {line})'
