@@ -138,6 +138,51 @@ def test_docker(site: Path, docker_engine: DockerEngine) -> None:
     check(site, docker_engine.env, "tiny:site", host="")
 
 
+#: Variables that every job passes, and one that none does.
+OF_JOB = {
+    "CUDA_VISIBLE_DEVICES": "3",
+    "MLFLOW_TRACKING_URI": "http://h/?a=1&b=$x",
+    "NCCL_NET": "two words",
+    "AWS_ODD": "",
+    "NOT_PASSED": "1",
+}
+
+
+#: Prints those that are set.
+SHOW_JOB = """for n; do eval "[ -z \\${$n+set} ] || printf '%s=%s\\n' $n \\"\\$$n\\""; done"""
+
+
+def check_job(site: Path, env: Mapping[str, str], image: str) -> None:
+    """A script's container gets the job's variables, and so does ``builder run`` in a job."""
+    shell = {**env, **OF_JOB, "PYTHONPATH": str(CLONE), "HERE": "/h e", "IMAGES": str(site)}
+    show = ["--", "/bin/sh", "-c", SHOW_JOB, "sh", *OF_JOB]
+    words = ["--launcher", "srun", "--image", image, "--env", "NCCL_NET=one", "--output", "job.sh", *show]
+    command = [sys.executable, "-m", "builder", "--project", str(site), "job", "t", *words]
+    subprocess.run(command, env=shell, cwd=site, check=True, capture_output=True)
+    job = subprocess.run(["bash", "job.sh"], env=shell, cwd=site, capture_output=True, text=True)
+    passed = {name: value for name, value in OF_JOB.items() if name != "NOT_PASSED"}
+    seen = [line for line in job.stdout.splitlines() if line.partition("=")[0] in OF_JOB]
+    assert seen == [f"{k}={v}" for k, v in {**passed, "NCCL_NET": "one"}.items()], job.stderr
+    for number in ({}, {"SLURM_JOB_ID": "7"}):
+        run = builder_run(site, {**env, **OF_JOB, **number}, "--image", image, *show)
+        assert run.returncode == 0, run.stderr
+        assert run.stdout.splitlines() == [f"{k}={v}" for k, v in passed.items() if number]
+
+
+@pytest.mark.podman
+def test_job_of_podman(site: Path, podman: Podman) -> None:
+    podman.run("import", make_rootfs_tar(site / "image"), "tiny:job")
+    write(site, "podman", "podman", "[--network=none]")
+    check_job(site, podman.env, "localhost/tiny:job")
+
+
+@pytest.mark.docker
+def test_job_of_docker(site: Path, docker_engine: DockerEngine) -> None:
+    docker_engine.docker("import", str(make_rootfs_tar(site / "image")), "tiny:job")
+    write(site, "docker", "docker", "[--network=none]")
+    check_job(site, docker_engine.env, "tiny:job")
+
+
 def test_userns(cpu: Builder, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("bound\n")
     show = "import os, sys; print(os.environ['A'], os.getcwd(), sys.argv[1:], open('file').read(), end='')"

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Callable
@@ -51,6 +52,13 @@ site:
     queues:
       cpu: {{partition: debug}}
       build: {{partition: debug, time: "00:05:00"}}
+"""
+#: The same nodes with builder's own runtime.
+OWN = """\
+extends: cpu
+site:
+  node: {cores: 2, tasks: 2}
+  slurm: {account: optional, time: "00:10:00", queues: {cpu: {partition: debug}}}
 """
 #: LUMI-G's own recipe, without its file systems.
 LUMI = """\
@@ -280,6 +288,22 @@ def test_lumi_ranks(here: Here) -> None:
         "16",
         "7",
     )
+
+
+def test_own_runtime(here: Here) -> None:
+    """A job's variables reach the program in builder's own runtime, too; others do not."""
+    (here.builder.root / "recipes" / "own.yaml").write_text(OWN)
+    locks = here.builder.root / "environments"
+    shutil.copy(locks / "cpu.here.lock.yml", locks / "cpu.own.lock.yml")
+    here.builder.run("build", "own")
+    of_job = {"MLFLOW_TRACKING_URI": "http://h/?a=1&b=2", "NCCL_DEBUG": "3", "OTHER": "1"}
+    here.env |= {**of_job, "PATH": f"{Path(sys.executable).parent}:{here.env['PATH']}"}
+    names = ["SLURM_JOB_ID", "RANK", *of_job]
+    show = f"import os; print([os.environ.get(name) for name in {names}])"
+    number = here.submit("own", "--", "python", "-c", show)
+    output = here.finish(number)
+    for rank in "01":
+        assert str([number, rank, "http://h/?a=1&b=2", "3", None]) in output
 
 
 def test_build_job(here: Here) -> None:

@@ -30,10 +30,12 @@ class OwnRuntime(ContainerRuntime):
         return digest  # which builder run compares with its build
 
     def _invocation(self, container: Container) -> Invocation:
-        request = container.request
+        request, root = container.request, self.recipe.root.absolute()
+        # Called from elsewhere, the target is found by its project.
+        project = [] if Path.cwd().is_relative_to(root) else ["--project", str(root)]
         words = ["--digest", request.image] if is_digest(request.image) else []
         if not request.may_build:
             words.append("--no-build")
         words += container.words("--bind", "--env", "--workdir")
-        program = ("builder", "run", self.recipe.name)
+        program = ("builder", *project, "run", self.recipe.name)
         return Invocation(program, tuple(words), "", container.command)
