@@ -101,7 +101,8 @@ def _run_userns(images: OwnImages, request: ContainerRequest) -> int:
     container = images.runtime.container(request)
     binds = tuple(bind.word for bind in container.binds)
     request = replace(request, binds=binds, env=container.env)
-    options = _options(request, recipe.gpu.vendor, recipe.site.runtime)
+    vendor = "none" if request.gpus == 0 else recipe.gpu.vendor
+    options = _options(request, vendor, recipe.site.runtime)
     wanted = request.image if is_digest(request.image) else ""
     artifact, origin = images.own(wanted, may_build=request.may_build)
     project.work.reporter.note(f"running {recipe.name}{_where(request)}: {origin}")

@@ -54,6 +54,29 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Runs:
     return runs
 
 
+def test_settings_of_the_site(
+    do: Cli, copy: TinyProject, ran: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Binds and variables of the site, the GPUs that are asked for, and in a job its variables."""
+    runtime = {
+        "binds": [f"{tmp_path}:/data:ro"],
+        "env": {"KIND": "site", "OWN": "$$x"},
+        "pass_env": ["PASS_"],
+    }
+    edit(copy.recipe, gpu={"vendor": "nvidia"}, site={"runtime": runtime, "node": {"gpus": 1}})
+    monkeypatch.setenv("PASS_IT", "host")
+    monkeypatch.setenv("PASS_OWN", "host")
+    command = ("run", "tiny", "--env", "KIND=mine", "--env", "PASS_OWN=mine", "--no-bind")
+    assert do(*command, "--", "true").code == 0
+    (_, options) = ran.pop()
+    assert options.env == {"KIND": "mine", "OWN": "$x", "PASS_OWN": "mine"} and options.gpu == "nvidia"
+    assert options.mounts == [Mount(tmp_path, "/data", readonly=True)]
+    monkeypatch.setenv("BUILDER_JOB_ID", "1")
+    assert do(*command, "--gpus", "0", "--", "true").code == 0
+    (_, options) = ran.pop()
+    assert options.env["PASS_IT"] == "host" and options.env["PASS_OWN"] == "mine" and options.gpu == "none"
+
+
 def options_in(folder: Path) -> RunOptions:
     """The options of a run in a folder."""
     mount = Mount(folder, str(folder), readonly=False)
