@@ -14,7 +14,7 @@ from builder.deliver.site.render import render
 from builder.deliver.site.request import JobRequest
 from builder.lock.config.queues import Slurm
 from builder.lock.config.recipe import Files, load_recipe
-from builder.lock.config.site import Fabric, NodeHardware, Runtime, Site
+from builder.lock.config.site import Fabric, Gpu, NodeHardware, Runtime, Site
 from tests.support.image_kit import recipe as made_recipe
 
 ROOT = Path(__file__).parents[4]
@@ -97,6 +97,21 @@ def test_fast_network() -> None:
     assert re.search(r"^srun .*--mpi=pmi2 --kill-on-bad-exit=1 bash -c task", text, re.MULTILINE)
     one = render(plan_job(made_recipe(site=site), JobRequest(command=("python", "t.py"))))
     assert "MASTER_ADDR}i" not in one and "A=$B" not in one and "pmi2" not in one
+
+
+@pytest.mark.parametrize(
+    ("slurm", "gpus", "option"),
+    [(None, 2, "--gpus=2"), (None, 4, "--gpus=all"), (Slurm(account="none"), 2, "--gpus=all")],
+)
+def test_gpus_of_docker(slurm: Slurm | None, gpus: int, option: str) -> None:
+    """Slurm's variables choose among all GPUs: a count would give the container the node's first ones."""
+    runtime = Runtime(kind="docker", gpu=("--gpus={count}",))
+    site = Site(slurm=slurm, launcher="torchrun", runtime=runtime, node=NodeHardware(gpus=4, cores=4))
+    recipe = made_recipe(site=site, gpu=Gpu(vendor="nvidia"))
+    request = JobRequest(command=("t.py",), gpus=gpus, image="x/y:1")
+    assert option in plan_job(recipe, request).container.options
+    none = plan_job(recipe, JobRequest(command=("t.py",), gpus=0, image="x/y:1"))
+    assert not any(word.startswith("--gpus") for word in none.container.options)
 
 
 def test_checkpoints_of_a_job() -> None:
