@@ -18,7 +18,7 @@ from builder.lock.config.site import Site
 
 ROOT = Path(__file__).parents[2]
 #: Variables that a job sets in its container: docs/jobs.md.
-JOB_VARIABLES = {"BUILDER_CHECKPOINT_DIR", "BUILDER_RUN_NAME", "BUILDER_RESUME", "BUILDER_DATA"}
+JOB_VARIABLES = {f"BUILDER_{name}" for name in ("CHECKPOINT_DIR", "RUN_NAME", "RESUME", "DATA", "JOB_ID")}
 
 
 @pytest.fixture(scope="module")
