@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,6 +36,16 @@ def download(work: Path, packages: Sequence[str], suites: Sequence[str]) -> list
     apt = _private_apt(work, "\n\n".join(s for s in stanzas if s), work / "status")
     call([*apt, "download", *packages], work / "debs")
     return sorted((work / "debs").glob("*.deb"))
+
+
+def extract(packages: Sequence[str], suite: str, folder: Path) -> None:
+    """Unpacks packages of a suite of Debian and all that they depend on, but runs none of their scripts."""
+    stanzas = [_only(block, [suite]) for block in apt_sources(suite).split("\n\n")]
+    options = [f"--include={','.join(packages)}", "--aptopt=Acquire::Check-Valid-Until false"]
+    with tempfile.NamedTemporaryFile("w", suffix=".sources") as sources:
+        sources.write("\n\n".join(s for s in stanzas if s))
+        sources.flush()
+        call(["mmdebstrap", "--quiet", "--variant=extract", *options, suite, folder, sources.name])
 
 
 def unpack(debs: Sequence[Path], folder: Path) -> None:

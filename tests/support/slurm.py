@@ -2,7 +2,8 @@
 
 It does not use or change a Slurm or munge of the host: key, sockets, ports, configuration, spool and logs are
 in one temporary folder. The slurmd of each node runs in its own mount and host name namespace, whose
-``/etc/hosts`` contains both nodes.
+``/etc/hosts`` contains both nodes. It is Debian's Slurm of this machine, or that of another suite
+(:data:`RELEASES`), whose commands then are the first in PATH, and on the nodes those in ``/usr/bin``.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from pathlib import Path
 import pytest
 
 from builder.deliver.site.scheduler import ENDED
+from tests.support.install_registries import install_slurm
 from tests.support.parts import (
     READY_S,
     clean_environment,
+    installed,
     need,
     need_root,
     part_folder,
@@ -37,6 +40,8 @@ from tests.support.ports import free_ports, worker
 from tests.support.programs import run_program
 
 NODES = ("node1", "node2")
+#: Suites of Debian, and their Slurm; the empty name is this machine's.
+RELEASES = {"": "22.05", "trixie": "24.11", "sid": "26.05"}
 #: Two nodes with 128 cores and 16 "GPUs", and partitions of shipped recipes. It has no accounting, so every
 #: account and QOS is accepted.
 BASE = """\
@@ -55,10 +60,10 @@ SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+TaskPlugin={binding}
 JobAcctGatherType=jobacct_gather/none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters={consumable}
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000,bf_interval=1
 MpiDefault=none
 SwitchType=switch/none
@@ -71,7 +76,7 @@ MinJobAge=3600
 FirstJobId={first_job}
 SlurmdParameters=config_overrides
 NodeName=node[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] State=UNKNOWN \
-Sockets=2 CoresPerSocket=64 RealMemory=524288 Gres=gpu:h100:8,gpu:a100:8 Feature=gpu
+{hardware} RealMemory=524288 Gres=gpu:h100:8,gpu:a100:8 Feature=gpu
 GresTypes=gpu
 PartitionName=DEFAULT Nodes=ALL MaxTime=2-0 State=UP
 PartitionName=debug Default=YES
@@ -82,6 +87,15 @@ PartitionName=gpu
 PartitionName=standard
 """
 GRES = "Name=gpu Type=h100 File={folder}/gpu[0-7]\nName=gpu Type=a100 File={folder}/gpu[8-15]\n"
+
+
+#: Nodes with cores that do not exist, and those of this machine, to which Slurm binds.
+SIMULATED = {"binding": "task/none", "consumable": "CR_Core", "hardware": "Sockets=2 CoresPerSocket=64"}
+REAL = {
+    "binding": "task/affinity",
+    "consumable": "CR_Core_Memory",
+    "hardware": f"CPUs={os.cpu_count()}",
+}
 
 
 @dataclass
@@ -155,21 +169,31 @@ def slurm() -> Iterator[Slurm]:
 
 
 @contextlib.contextmanager
-def running_slurm() -> Iterator[Slurm]:
-    """Starts munged, slurmctld and one slurmd per node. Ends them with all processes of their jobs."""
+def running_slurm(suite: str = "", machine: Mapping[str, str] = SIMULATED) -> Iterator[Slurm]:
+    """Starts munged, slurmctld and one slurmd per node. Ends them with all processes of their jobs.
+
+    Args:
+        suite: one of :data:`RELEASES`.
+        machine: what the nodes have, :data:`SIMULATED` or :data:`REAL`.
+    """
     need_root()
     need("munged", "slurmctld", "slurmd", "unshare", "sbatch")
-    with part_folder("slurm") as folder, running_munge(folder), running_cluster(folder) as part:
-        yield part
+    programs = installed(install_slurm, f"slurm-{suite}") if suite else None
+    with part_folder("slurm") as folder, running_munge(folder):
+        _write_configuration(folder, programs, machine)
+        with _running_cluster(folder, programs) as part:
+            yield part
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path) -> Iterator[Slurm]:
-    """Starts slurmctld and two slurmd in a folder with a munged."""
+def _running_cluster(folder: Path, programs: Path | None) -> Iterator[Slurm]:
+    """Starts slurmctld and two slurmd in a folder with a munged and a configuration."""
     slurmctld, slurmd, unshare = need("slurmctld", "slurmd", "unshare")
     with contextlib.ExitStack() as stack:
         env = clean_environment(HOME=folder, SLURM_CONF=folder / "slurm.conf")
-        _write_configuration(folder)
+        if programs:
+            env["PATH"] = f"{programs}:{env['PATH']}"
+            slurmctld, slurmd = str(programs / "slurmctld"), str(programs / "slurmd")
         stack.callback(_end_processes_of, folder)
         part = Slurm(env, folder)
 
@@ -178,7 +202,7 @@ def running_cluster(folder: Path) -> Iterator[Slurm]:
 
         command = [slurmctld, "-D", "-f", folder / "slurm.conf"]
         controller = daemon(stack, command, folder / "slurmctld.out", env, controller_is_up)
-        nodes = [_start_node(stack, part, node, [unshare, slurmd]) for node in NODES]
+        nodes = [_start_node(stack, part, node, [unshare, slurmd], programs) for node in NODES]
         for node, process in zip(NODES, nodes, strict=True):
             log = folder / f"slurmd-{node}.out"
             wait_for(partial(_node_is_idle, part, node), process, log, log.stem, READY_S)
@@ -190,19 +214,22 @@ def running_cluster(folder: Path) -> Iterator[Slurm]:
                 process.terminate()
 
 
-def _write_configuration(folder: Path) -> None:
+def _write_configuration(folder: Path, programs: Path | None, machine: Mapping[str, str]) -> None:
     text = BASE.format(
+        **machine,
         host=socket.gethostname().partition(".")[0],
         folder=folder,
         socket=munge_socket(folder),
         ports=free_ports(3),
         first_job=1 + 188 * worker(),  # builder.bench takes port 20000 + 16 * number of the job
     )
+    if programs:
+        text += f"PluginDir={programs.parent}/usr/lib/x86_64-linux-gnu/slurm-wlm\n"
     (folder / "slurm.conf").write_text(text)
     (folder / "gres.conf").write_text(GRES.format(folder=folder))
     for number in range(16):
         (folder / f"gpu{number}").touch()
-    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+    (folder / "cgroup.conf").write_text(f"CgroupPlugin={'disabled' if programs else 'cgroup/v1'}\n")
     (folder / "hosts").write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.1 {' '.join(NODES)}\n")
     (folder / "state").mkdir()
 
@@ -229,10 +256,10 @@ def running_munge(folder: Path) -> Iterator[None]:
 
 
 def _start_node(
-    stack: contextlib.ExitStack, part: Slurm, node: str, programs: Sequence[str]
+    stack: contextlib.ExitStack, part: Slurm, node: str, words: Sequence[str], programs: Path | None
 ) -> subprocess.Popen[bytes]:
-    """Starts slurmd with the node's own host name, /mnt and /etc/hosts."""
-    unshare, slurmd = programs
+    """Starts slurmd with the node's own host name, /mnt and /etc/hosts, and Slurm's programs in /usr/bin."""
+    unshare, slurmd = words
     folder = part.folder
     (folder / f"spool-{node}").mkdir()
     place = part.disk(node)
@@ -240,9 +267,13 @@ def _start_node(
     place.chmod(0o1777)
     mounts = [f"mount --bind {folder}/hosts /etc/hosts", f"mount --bind {place} /mnt"]
     command = ["exec", slurmd, "-D", "-N", node, "-f", f"{folder}/slurm.conf"]
+    if programs:
+        command += ["-d", f"{programs}/slurmstepd"]
+        own = [p for p in programs.iterdir() if Path("/usr/bin", p.name).exists()]
+        mounts += [f"mount --bind {p.resolve()} $(realpath /usr/bin/{p.name})" for p in own]
     script = ["set -e", "cd /", f"hostname {node}", *mounts, shlex.join(command)]
-    words = [unshare, "--mount", "--uts", "--propagation=private", "sh", "-c", "\n".join(script)]
-    process = start(words, folder / f"slurmd-{node}.out", part.env)
+    command_line = [unshare, "--mount", "--uts", "--propagation=private", "sh", "-c", "\n".join(script)]
+    process = start(command_line, folder / f"slurmd-{node}.out", part.env)
     stack.callback(stop, process)
     return process
 
