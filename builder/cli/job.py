@@ -105,7 +105,7 @@ def _write(
         require_folder("--output", file)
         write_output(file, script.encode(), mode=0o755)
     if submit:
-        click.echo(submit_script(script))
+        click.echo(submit_script(script, reporter=context.output))
     elif file is None:
         click.echo(script, nl=False)
     if file is not None:

@@ -11,6 +11,40 @@
 #SBATCH --mem=480G
 #SBATCH --time=01:00:00
 #SBATCH --output=%x-%j.out
+#SBATCH --open-mode=append
+
+# sbatch passes the variables of the shell that submits, which can be part of another job.
+if [[ -v SLURM_ARRAY_JOB_ID || -v SLURM_RESTART_COUNT ]]; then
+    shown=$(scontrol --oneliner show job "$SLURM_JOB_ID") || shown=
+    [[ $shown != *" Restarts="* || $shown == *" ArrayJobId="* ]] || unset "${!SLURM_ARRAY_@}"
+    [[ $shown != *" Restarts=0 "* ]] || unset SLURM_RESTART_COUNT
+fi
+echo "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0}"
+# srun would obey those of another job or step.
+unset SLURM_ARBITRARY_NODELIST "${!SLURM_BCAST@}" SLURM_BURST_BUFFER SLURM_CLUSTER_CONSTRAINT \
+    SLURM_COMPRESS SLURM_CONSTRAINT SLURM_CORE_SPEC "${!SLURM_CPU_BIND@}" "${!SLURM_DEBUG@}" \
+    SLURM_DELAY_BOOT SLURM_DEPENDENCY SLURM_DISABLE_STATUS SLURM_EPILOG SLURM_EXACT SLURM_EXCLUSIVE \
+    "${!SLURM_EXIT_@}" SLURM_EXPORT_ENV SLURM_GET_USER_ENV "${!SLURM_GRES@}" SLURM_HOSTFILE \
+    SLURM_IMMEDIATE SLURM_KILL_BAD_EXIT SLURM_LABELIO SLURM_NO_KILL SLURM_OVERLAP SLURM_PARTITION \
+    SLURM_PMI_KVS_NO_DUP_KEYS SLURM_POWER SLURM_PROLOG SLURM_QOS SLURM_REMOTE_CWD SLURM_REQ_SWITCH \
+    SLURM_RESERVATION SLURM_RESV_PORTS SLURM_SEND_LIBS SLURM_SIGNAL SLURM_SPREAD_JOB SLURM_STDERRMODE \
+    SLURM_STDINMODE SLURM_STDOUTMODE SLURM_TASK_EPILOG SLURM_TASK_PROLOG SLURM_TEST_EXEC SLURM_THREADS \
+    SLURM_THREAD_SPEC SLURM_TIMELIMIT SLURM_TREE_WIDTH SLURM_UMASK SLURM_UNBUFFEREDIO \
+    SLURM_USE_MIN_NODES "${!SLURM_WAIT@}" SLURM_WCKEY SLURM_WHOLE SLURM_WORKING_DIR \
+    "${!SRUN_CONTAINER@}" SRUN_CPUS_PER_TASK SRUN_DEBUG SRUN_ERROR SRUN_EXPORT_ENV SRUN_INPUT \
+    SRUN_OUTPUT SRUN_SEGMENT_SIZE "${!SALLOC_@}" SLURMD_DEBUG "${!SLURM_HET_@}" SLURM_JOB_GROUP \
+    SLURM_JOB_NODES SLURM_LAUNCH_NODE_IPADDR "${!SLURM_PTY_@}" "${!SLURM_SRUN_@}" SLURM_STEPID \
+    "${!SLURM_STEP_@}" "${!PALS_@}" PMIX_BFROP_BUFFER_TYPE "${!PMIX_DSTORE@}" PMIX_GDS_MODULE \
+    PMIX_HOSTNAME PMIX_ID PMIX_NAMESPACE PMIX_RANK PMIX_SECURITY_MODE "${!PMIX_SERVER_@}" \
+    PMIX_SYSTEM_TMPDIR PMIX_VERSION PMI_CONTROL_PORT PMI_FD PMI_JOBID PMI_LOCAL_RANK PMI_LOCAL_SIZE \
+    PMI_PORT PMI_RANK PMI_SHARED_SECRET PMI_SIZE PMI_SPAWNED PMI_UNIVERSE_SIZE "${!SLURM_PMI2_@}" \
+    "${!SLURM_PMIXP_@}" SLURM_PMIX_MAPPING_SERV "${!SBATCH_MEM_BIND@}" SLURM_ACCTG_FREQ SLURM_CONTAINER \
+    SLURM_CONTAINER_ID SLURM_CONTAINER_TYPE SLURM_CPUS_PER_GPU SLURM_CPU_FREQ_REQ SLURM_DISTRIBUTION \
+    SLURM_DIST_PLANESIZE SLURM_GPUS SLURM_GPUS_PER_SOCKET SLURM_GPUS_PER_TASK SLURM_GPU_BIND \
+    SLURM_GPU_FREQ SLURM_HINT SLURM_JOB_DEPENDENCY SLURM_JOB_LICENSES SLURM_JOB_RESERVATION \
+    SLURM_JOB_SEGMENT_SIZE "${!SLURM_MEM_BIND@}" SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_NETWORK \
+    SLURM_NTASKS_PER_CORE SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_SOCKET SLURM_NTASKS_PER_TRES \
+    SLURM_OOMKILLSTEP SLURM_OVERCOMMIT SLURM_PROFILE SLURM_THREADS_PER_CORE SLURM_TRES_BIND
 
 set -euo pipefail
 
@@ -56,7 +90,8 @@ free_port() {
     exit 1
 }
 free_port
-export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
+# srun of Slurm 22.05 to 24.05 does not take the cores of a task from the job.
+cores=(${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"})
 
 # Unpack the data on each node's own storage: shared file systems are slow with many small files.
 export BUILDER_DATA="/tmp/$USER-$SLURM_JOB_ID/data"
@@ -67,8 +102,8 @@ remove_data() {
     private_folder "$BUILDER_DATA" 2>/dev/null && rm -rf "$BUILDER_DATA"
 }
 export -f private_folder unpack remove_data
-trap 'srun --ntasks="$SLURM_NNODES" --ntasks-per-node=1 bash -c remove_data' EXIT
-srun --ntasks="$SLURM_NNODES" --ntasks-per-node=1 bash -c unpack
+trap 'srun "${cores[@]}" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 bash -c remove_data' EXIT
+srun "${cores[@]}" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 bash -c unpack
 
 # Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
 task() {
@@ -90,4 +125,4 @@ task() {
 export -f private_folder task
 
 # If a rank fails, end the others too: they would wait for it until the time limit.
-srun --cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000 --mpi=pmi2 --kill-on-bad-exit=1 bash -c task
+srun "${cores[@]}" --cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000 --mpi=pmi2 --kill-on-bad-exit=1 bash -c task

@@ -28,7 +28,7 @@ from .render import templates
 from .request import JobRequest
 from .runtimes.table import runtime_of
 from .scheduler import cancel, read_result, submit, wait
-from .slurm import check_slurm_request, job_options, with_raw_options
+from .slurm import KEEP_LOG, check_slurm_request, job_options, with_raw_options
 
 #: States in which the build itself has ended: its result says how.
 _BY_ITSELF = frozenset({"COMPLETED", "FAILED", "UNKNOWN"})
@@ -78,7 +78,7 @@ def build_script(recipe: Recipe, command: Sequence[str], request: JobRequest) ->
         )
     check_slurm_request(recipe, request)
     options = job_options(recipe, request, Resources(nodes=1, gpus=0, tasks=1), "build")
-    options = with_raw_options(["--job-name=builder-build", *options], request.slurm)
+    options = with_raw_options(["--job-name=builder-build", *options, KEEP_LOG], request.slurm)
     directives = [*options, "--output=log"]
     template = templates().get_template("build.sh.j2")
     setup = runtime_of(recipe).host_setup()
@@ -111,7 +111,7 @@ def run_builds(
             for target, script in scripts.items():
                 work = stack.enter_context(temporary_folder(folder, 0o700))
                 try:
-                    number = submit(script, folder=work)
+                    number = submit(script, folder=work, reporter=reporter)
                 except BuilderError as e:
                     found[target] = BuildOutcome.of_error(target, "rejected", e)
                     continue

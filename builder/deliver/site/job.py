@@ -123,6 +123,8 @@ class BatchJob:
     """Number of segments; 0: not a chain."""
     token_folder: str
     """Template (mktemp) of the folder with the token of a Jupyter server; empty: no server."""
+    host_variables: tuple[str, ...]
+    """Variables whose value is that of the submitting shell."""
 
     @property
     def head(self) -> list[str]:

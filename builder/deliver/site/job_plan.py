@@ -51,7 +51,11 @@ def salloc(recipe: Recipe, request: JobRequest) -> tuple[str, str]:
     resources = Resources(request.nodes, gpus, tasks=max(gpus, 1) if on_node else 1)
     options = slurm.job_options(recipe, request, resources, "interactive")
     options = slurm.with_raw_options(options, request.slurm)
-    srun = [] if on_node and not container.srun else ["srun", "--pty", *site.slurm.srun]
+    # srun of Slurm 22.05 to 24.05 does not take the cores of a task from the job.
+    cores = [option for option in options if option.startswith("--cpus-per-task=")]
+    srun = ["srun", "--pty", *cores, *site.slurm.srun]
+    if on_node and not container.srun:
+        srun = []
     if container.srun:
         srun += container.srun.options
     then = runtime_of(recipe).shell_line([*srun, *container.words], container.srun)
@@ -126,9 +130,10 @@ class _JobPlan:
         """Return the planned job."""
         checkpoint = from_user(self._checkpoint)
         is_address = paths.is_address(checkpoint)
-        additions, env = self.launcher.additions(), self._env()
+        additions = self.launcher.additions()
         size, tokens = self.resources, join(self.base, "/.builder-jupyter-XXXXXXXX")
         directives = slurm.directives(self.recipe, self.request, size) if self.site.slurm else []
+        host_variables = tuple(name for name, value in self._env().items() if value is None)
         return BatchJob(
             target=self.recipe.name,
             title=self.recipe.site_title,
@@ -137,7 +142,7 @@ class _JobPlan:
             setup=tuple(self.runtime.host_setup(additions, account=self.request.account)),
             image=self.runtime.image_of_job(self.request),
             container=self._container(self._command()),
-            start=self.runtime.start([k for k, value in env.items() if value is None], additions),
+            start=self.runtime.start(host_variables, additions),
             data=paths.data_path(self.request.data, self.base),
             unpacked=paths.unpacked_folder(self.site) if self.request.data else "",
             managed_by_slurm=self.site.local_managed,
@@ -149,6 +154,7 @@ class _JobPlan:
             srun=self._srun(),
             chain=self.request.chain or 0,
             token_folder=tokens if self.request.jupyter else "",
+            host_variables=host_variables,
         )
 
     @property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .job import BatchJob
 from .shell import command_line, quote
+from .slurm import inherited
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -44,7 +45,7 @@ def templates() -> Environment:
     )
     environment.globals["checkpoints"] = ",".join(CHECKPOINTS)
     filters = {"q": quote, "line": command_line, "block": block, "directive": _directive}
-    environment.filters |= filters
+    environment.filters |= filters | {"inherited": inherited}
     return environment
 
 

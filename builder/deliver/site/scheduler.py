@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import shlex
 import subprocess
 import time
 from contextlib import suppress
@@ -30,20 +32,26 @@ _LOOKS, _PAUSE_S = 20, 0.5
 _FAILURES = 5
 
 
-def submit(script: str, *, folder: Path | None = None) -> str:
+def submit(script: str, *, folder: Path | None = None, reporter: Reporter = QUIET) -> str:
     """Submit a batch script with sbatch and return the job's id.
+
+    sbatch gets no options from the environment, neither the user's nor those of a job or step that
+    this process is part of.
 
     Args:
         script: the script.
         folder: the folder that the job starts in; None: the current one.
+        reporter: receives the user's options that sbatch does not get.
 
     Raises:
         RunnerError: sbatch is not installed, or Slurm rejects the job; the message contains Slurm's
             reason.
     """
-    command = ["sbatch", "--parsable"]
+    command, env = ["sbatch", "--parsable"], _environment(reporter)
     try:
-        done = subprocess.run(command, input=script, capture_output=True, text=True, cwd=folder)
+        done = subprocess.run(
+            command, input=script, capture_output=True, text=True, cwd=folder, env=env
+        )
     except OSError as e:
         raise RunnerError(
             f"sbatch cannot be run on this machine: {e.strerror}",
@@ -63,6 +71,23 @@ def submit(script: str, *, folder: Path | None = None) -> str:
         )
     log.info("submitted the job %s", job_id[1])
     return job_id[1]
+
+
+def _environment(reporter: Reporter) -> dict[str, str]:
+    """Return the environment for sbatch, and report the user's settings that are not in it."""
+    known = table(__file__, "inherited.yaml")
+    of_slurm = {name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))}
+    dropped = of_slurm - {*known["passed"]}
+    for name in sorted(dropped - {*known["read"]}):
+        typed = "options of srun are in the recipe: site.slurm.srun"
+        if name.startswith("SBATCH_"):
+            option = f"--slurm=--{name[7:].lower().replace('_', '-')}={{value}}"
+            typed = "pass " + known["instead"].get(name, option)
+        elif "SLURM_JOB_ID" in os.environ:
+            continue  # a variable of that job
+        value = shlex.quote(os.environ[name])
+        reporter.note(f"{name} does not apply to this job: {typed.format(value=value)}")
+    return {name: value for name, value in os.environ.items() if name not in dropped}
 
 
 def wait(number: str, reporter: Reporter = QUIET) -> str:

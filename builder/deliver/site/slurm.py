@@ -1,9 +1,10 @@
-"""Slurm: queues, and options of sbatch, salloc and srun."""
+"""Slurm: queues, options of sbatch, salloc and srun, and what a job must not inherit."""
 
 from __future__ import annotations
 
 import logging
 import re
+import textwrap
 from collections.abc import Sequence
 
 from builder.core.datafiles import table
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 
 #: Signal and seconds before the time limit, so that a segment can write a checkpoint.
 _CHAIN_SIGNAL = "TERM@120"
+#: By default, the output of a job that Slurm runs again replaces that of the first run.
+KEEP_LOG = "--open-mode=append"
 #: The account becomes part of a script's comments.
 _WORD = re.compile(r"[\w.@+-]+")
 #: Options of which Slurm accepts only one.
@@ -102,6 +105,7 @@ def directives(recipe: Recipe, request: JobRequest, resources: Resources) -> lis
     if request.chain:
         options += [f"--signal={_CHAIN_SIGNAL}", f"--array=1-{request.chain}%1"]
     options.append("--output=%x-%A_%a.out" if request.chain else "--output=%x-%j.out")
+    options.append(KEEP_LOG)
     return with_raw_options(options, request.slurm)
 
 
@@ -121,6 +125,19 @@ def srun_options(site: Site, resources: Resources, *, bind_cpus: bool) -> list[s
     if bind_cpus and uses_whole_node and node.cpu_bind:
         options.append(f"--cpu-bind={node.cpu_bind}")
     return [*options, *slurm_of(site).srun, *queue.srun]
+
+
+def inherited(options: Sequence[str]) -> str:
+    """Return the words for bash's ``unset``: variables that a job may have of another job or step.
+
+    Args:
+        options: of sbatch. With the right ones, Slurm sets some of the variables for the job.
+    """
+    known, given = table(__file__, "inherited.yaml"), {_name(option) for option in options}
+    names = [*known["unset"]]
+    names += [name for name, own in known["options"].items() if given.isdisjoint(own)]
+    words = [f'"${{!{name[:-1]}@}}"' if name.endswith("*") else name for name in names]
+    return " \\\n    ".join(textwrap.wrap(" ".join(words), 100, break_on_hyphens=False))
 
 
 def _fill(option: str, resources: Resources) -> str:

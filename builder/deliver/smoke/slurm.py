@@ -171,7 +171,7 @@ def run_script(
 
     An interrupt cancels the job.
     """
-    number = submit(script, folder=work)
+    number = submit(script, folder=work, reporter=reporter)
     try:
         where = f"{nodes} node{'s' if nodes > 1 else ''}"
         reporter.note(f"smoke test of {recipe.name}: job {number} on {where}")

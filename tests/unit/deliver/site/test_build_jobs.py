@@ -105,6 +105,7 @@ def test_script() -> None:
         "--mem=64G",
         "--time=00:30:00",
         "--exclusive",
+        "--open-mode=append",
         "--output=log",
     ]
     assert lines.index("module load LUMI") < lines.index("exec builder 'a b' > result.json")

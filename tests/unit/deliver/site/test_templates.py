@@ -38,6 +38,7 @@ SRUN = """\
 tasks=$SLURM_NTASKS
 while [[ $1 == --* ]]; do
     [[ $1 == --ntasks=* ]] && tasks=${1#*=}
+    [[ $1 == --cpus-per-task=* ]] && export CORES=${1#*=}
     shift
 done
 for ((i = 0; i < tasks; i++)); do
@@ -197,7 +198,7 @@ def test_rank_variables(cluster: Cluster) -> None:
         clean["APPTAINERENV_SLURM_PROCID"] == "5" and clean["APPTAINERENV_CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
     )
     assert not any(k.startswith("APPTAINERENV_HOME") for k in clean)
-    assert clean["SRUN_CPUS_PER_TASK"] == "6"
+    assert clean["CORES"] == "6"
     tasks = cluster.run(script("perlmutter", nodes=2), **many)
     env = [options(t["words"], "-e") for t in tasks]
     assert [(e["RANK"], e["LOCAL_RANK"]) for e in env] == [(str(i), str(i % 4)) for i in range(8)]
