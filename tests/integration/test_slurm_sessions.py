@@ -1,0 +1,213 @@
+"""The same job from every session: three versions of Slurm, a SIF that Apptainer runs, and real CPU binding.
+
+A step or an allocation leaves variables that srun of another job would obey. A job prints its cores, its
+memory and its variables, and does so in the same way wherever it comes from.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from builder.core.datafiles import table
+from builder.deliver.site import slurm as site_slurm
+from builder.deliver.site.job_plan import plan_job
+from builder.deliver.site.render import render
+from builder.deliver.site.request import JobRequest
+from builder.lock.config.recipe import Recipe, load_recipe
+from tests.support.parts import Apptainer, part_missing
+from tests.support.rootfs import make_rootfs
+from tests.support.slurm import REAL, RELEASES, Slurm, running_slurm
+
+INHERITED = table(site_slurm.__file__, "inherited.yaml")
+RECIPE = """\
+base: debian:bookworm
+python: base
+environment: requirements.txt
+format: sif
+smoke: {{none: not here}}
+site:
+  title: Sessions
+  images: {images}
+  runtime: {{kind: apptainer, clean_env: true}}
+  node: {{cores: 2, tasks: 1}}
+  setup: {setup}
+  slurm:
+    account: none
+    time: "00:10:00"
+    queues: {{cpu: {{memory: 300M}}}}
+"""
+#: Beside Apptainer on this site: prints what srun gives to a process. Values that each job has for itself are
+#: left out, and their lines are in one order.
+WRAPPER = r"""#!/bin/bash
+set -e
+scontrol --oneliner show step "$SLURM_JOB_ID.$SLURM_STEP_ID" | sed -E 's/.* TRES=([^ ]*).*/step \1/'
+taskset -p $$ | sed 's/.*current/cpu/'
+env -0 | tr '\n\0' ' \n' | LC_ALL=C sort |
+    sed -n -E 's/^((SLURM|SRUN|SALLOC|PMI|PALS|BUILDER|MASTER)[^=]*=)/host \1/p'
+exec {apptainer} "$@"
+"""
+#: In the container. The job ends when nobody holds it.
+PROGRAM = (
+    'env -0 | sort -z | while IFS= read -r -d "" line; do case $line in SLURM_*|RANK=*|WORLD_SIZE=*|TOKEN=*) '
+    'echo "container $line";; esac; done; echo shown; while [ -e hold ]; do sleep 0.2; done'
+)
+#: Each job has its own: numbers of jobs, processes and ports, times, and where it was submitted.
+OWN = re.compile(
+    r"SLURM_(JOB_?ID|JOB_SLUID|TASK_PID|SRUN_COMM_PORT|STEP_LAUNCHER_PORT|JOB_(START|END)_TIME|SUBMIT_HOST|RESTART_COUNT)"
+    r"|BUILDER_JOB_ID|MASTER_PORT"
+)
+
+
+@dataclass
+class Site:
+    """A Slurm, a folder to submit from, and the target's recipe."""
+
+    slurm: Slurm
+    work: Path
+    recipe: Recipe
+
+    def write(self, **request: object) -> None:
+        """Writes job.sh."""
+        job = plan_job(self.recipe, JobRequest(("bash", "-c", PROGRAM), **request))  # type: ignore[arg-type]
+        (self.work / "job.sh").write_text(render(job))
+
+    def submit(
+        self, *options: str, session: Sequence[str] = (), env: Mapping[str, str] | None = None
+    ) -> str:
+        """Submits job.sh in a session, and returns the job's number."""
+        words = [*session, "sbatch", "--parsable", *options, "job.sh"]
+        return self.slurm.run(*words, env=env, cwd=self.work).stdout.split()[-1]
+
+    def log(self, job: str) -> str:
+        file = self.work / f"sessions-{job}.out"
+        return file.read_text() if file.exists() else ""
+
+    def finished(self, job: str) -> str:
+        """Waits for a job that must succeed, and returns its log."""
+        states = self.slurm.wait(job)
+        assert states == ["COMPLETED"], f"{states}\n{self.log(job)}"
+        return self.log(job)
+
+    def requeue(self, job: str, restart: int) -> None:
+        """Runs a job again, as Slurm does after a preemption."""
+        self.slurm.run("scontrol", "requeue", job)
+        end = time.monotonic() + 300
+        while self.log(job).count("shown\n") <= restart:
+            assert time.monotonic() < end, self.log(job)
+            # Slurm lets a job wait two minutes before it runs again.
+            self.slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
+            time.sleep(0.5)
+
+
+def shown(log: str) -> list[str]:
+    """What a job or one of its runs has printed, without the values that are its own."""
+    lines = log.partition("shown\n")[0].splitlines()[1:]
+    kept = [line for line in lines if line.startswith(("step ", "cpu ", "host ", "container "))]
+    return [line for line in kept if not OWN.fullmatch(line.split(" ", 1)[1].partition("=")[0])]
+
+
+@pytest.fixture(scope="module", params=RELEASES, ids=RELEASES.values())
+def site(
+    apptainer: Apptainer, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    """A site with each release of Slurm."""
+    if (os.cpu_count() or 1) < 2:
+        part_missing("a job of two cores needs two")
+    folder = tmp_path_factory.mktemp("sessions")
+    programs = ("sh", "bash", "env", "sort", "sleep")
+    make_rootfs(folder / "images/sessions.sif", programs)
+    (folder / "bin").mkdir()
+    (folder / "bin/apptainer").write_text(WRAPPER.replace("{apptainer}", str(apptainer.path)))
+    (folder / "bin/apptainer").chmod(0o755)
+    variables = {**apptainer.env, "HOME": folder, "PATH": f"{folder}/bin:{apptainer.env['PATH']}"}
+    with running_slurm(request.param, REAL) as slurm:
+        variables["PATH"] = f"{folder}/bin:{slurm.env['PATH']}"
+        setup = [f"export {name}={shlex.quote(str(value))}" for name, value in variables.items()]
+        (folder / "recipes").mkdir()
+        text = RECIPE.format(images=folder / "images", setup=setup)
+        (folder / "recipes/sessions.yaml").write_text(text)
+        (folder / "requirements.txt").write_text("six\n")
+        work = folder / "work"
+        work.mkdir()
+        yield Site(slurm, work, load_recipe("sessions", folder))
+
+
+@pytest.fixture(scope="module")
+def expected(site: Site) -> list[str]:
+    """What the job prints from a login shell."""
+    site.write()
+    lines = shown(site.finished(site.submit()))
+    assert "cpu affinity mask: 3" in lines and "step cpu=2,mem=300M,node=1" in lines
+    assert {"container SLURM_CPUS_PER_TASK=2", "container RANK=0", "container WORLD_SIZE=1"} <= set(lines)
+    return lines
+
+
+STEP = ("srun", "-n1", "-c1", "--mem=100", "-m", "block:cyclic", "-K", "-u", "--overlap")
+ALLOCATION = ("salloc", "--quiet", "-n1", "--mem-per-cpu=100", "--hint=nomultithread", "--overcommit")
+
+
+@pytest.mark.parametrize(
+    ("session", "options", "env"),
+    [
+        (STEP, (), {}),
+        (ALLOCATION, (), {}),
+        ((*ALLOCATION, *STEP), (), {}),
+        ((), (), {"SBATCH_EXPORT": "NONE"}),
+        ((), ("--export=NONE",), {}),
+        (STEP, ("--export=NIL",), {}),
+    ],
+    ids=["step", "allocation", "step of an allocation", "SBATCH_EXPORT", "export", "export of a step"],
+)
+def test_session(
+    session: Sequence[str], options: Sequence[str], env: Mapping[str, str], site: Site, expected: list[str]
+) -> None:
+    """A job is the same from each session."""
+    site.write()
+    assert shown(site.finished(site.submit(*options, session=session, env=env))) == expected
+
+
+def test_requeued(site: Site, expected: list[str]) -> None:
+    """A job that runs three times prints the same each time, into one log."""
+    site.write(slurm=site_slurm.read_slurm(["--requeue"]))
+    hold = site.work / "hold"
+    hold.touch()
+    job = site.submit(session=STEP)
+    end = time.monotonic() + 300
+    while "shown\n" not in site.log(job):
+        assert time.monotonic() < end, site.log(job)
+        time.sleep(0.2)
+    site.requeue(job, 1)
+    site.requeue(job, 2)
+    hold.unlink()
+    runs = re.split(r"(?m)^(?=job \d+, restart)", site.finished(job))[1:]
+    assert [run.splitlines()[0] for run in runs] == [f"job {job}, restart {number}" for number in range(3)]
+    assert [shown(run) for run in runs] == [expected] * 3
+
+
+#: What sbatch itself reads, which a job may have: valid values.
+READ = {
+    "SBATCH_MEM_BIND": "local",
+    "SLURM_CPU_BIND": "mask_cpu:1",
+    "SLURM_DEBUG_FLAGS": "Steps",
+    "SLURM_HINT": "nomultithread",
+    "SLURM_UMASK": "0022",
+}
+
+
+def test_all_variables(site: Site, expected: list[str]) -> None:
+    """No variable of the list reaches a process with the value of the session."""
+    names = [*INHERITED["unset"], *INHERITED["options"]]
+    names.remove("SLURM_HOSTFILE")  # sbatch opens it
+    names += ["SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT", "SLURM_NTASKS_HET_GROUP_0"]
+    env = {name.replace("_*", "_X").rstrip("*"): "7" for name in names} | READ
+    site.write()
+    log = site.finished(site.submit(env=env))
+    assert shown(log) == expected and re.match(r"job \d+, restart 0\n", log)
