@@ -96,15 +96,16 @@ class Site:
         assert states == ["COMPLETED"], f"{states}\n{self.log(job)}"
         return self.log(job)
 
-    def requeue(self, job: str, restart: int) -> None:
-        """Runs a job again, as Slurm does after a preemption."""
-        self.slurm.run("scontrol", "requeue", job)
+    def wait_for_run(self, job: str, restart: int) -> None:
+        """Waits until a run of the job has printed all. Slurm lets a job that it has requeued wait two minutes."""
         end = time.monotonic() + 300
         while self.log(job).count("shown\n") <= restart:
-            assert time.monotonic() < end, self.log(job)
-            # Slurm lets a job wait two minutes before it runs again.
-            self.slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
-            time.sleep(0.5)
+            assert time.monotonic() < end, f"{self.slurm.show(job)}\n{self.log(job)}"
+            if self.slurm.states(job) == ["PENDING"]:
+                self.slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
+            for _ in range(10):
+                if self.log(job).count("shown\n") <= restart:
+                    time.sleep(0.3)
 
 
 def shown(log: str) -> list[str]:
@@ -179,14 +180,14 @@ def test_requeued(site: Site, expected: list[str]) -> None:
     site.write(slurm=site_slurm.read_slurm(["--requeue"]))
     hold = site.work / "hold"
     hold.touch()
-    job = site.submit(session=STEP)
-    end = time.monotonic() + 300
-    while "shown\n" not in site.log(job):
-        assert time.monotonic() < end, site.log(job)
-        time.sleep(0.2)
-    site.requeue(job, 1)
-    site.requeue(job, 2)
-    hold.unlink()
+    try:
+        job = site.submit(session=STEP)
+        for restart in range(3):
+            if restart:
+                site.slurm.run("scontrol", "requeue", job)
+            site.wait_for_run(job, restart)
+    finally:
+        hold.unlink()
     runs = re.split(r"(?m)^(?=job \d+, restart)", site.finished(job))[1:]
     assert [run.splitlines()[0] for run in runs] == [f"job {job}, restart {number}" for number in range(3)]
     assert [shown(run) for run in runs] == [expected] * 3
