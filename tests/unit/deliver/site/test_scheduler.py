@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,6 +33,38 @@ def test_submit(programs: Path) -> None:
     program(programs, "sbatch", '[ "$*" = --parsable ] && cat > "$FOLDER/submitted" && echo "812;cluster"')
     assert submit("#!/bin/bash\ntrue\n") == "812"
     assert (programs / "submitted").read_text() == "#!/bin/bash\ntrue\n"
+
+
+@pytest.mark.parametrize("job", ["", "7"])
+def test_environment(job: str, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sbatch gets no options from the environment; the user's own are named, those of a job are not."""
+    program(programs, "sbatch", 'cat >/dev/null; env | grep -E "^(SLURM|SBATCH)_" >"$FOLDER/env"; echo 1')
+    given = {
+        "SBATCH_ACCOUNT": "acc",
+        "SBATCH_EXPORT": "NONE",
+        "SBATCH_REQUEUE": "1",
+        "SBATCH_RESERVATION": "my nodes",
+        "SBATCH_TIMELIMIT": "5",
+        "SLURM_CONF": "/c",
+        "SLURM_CPU_BIND": "none",
+        "SLURM_MPI_TYPE": "cray_shasta",
+    }
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
+        monkeypatch.delenv(name)
+    for name, value in (given | ({"SLURM_JOB_ID": job} if job else {})).items():
+        monkeypatch.setenv(name, value)
+    notes = Notes()
+    submit("#!/bin/bash\n", reporter=notes)
+    passed = (programs / "env").read_text().split()
+    assert sorted(passed) == ["SLURM_CONF=/c", "SLURM_MPI_TYPE=cray_shasta"]
+    srun = "SLURM_CPU_BIND does not apply to this job: options of srun are in the recipe: site.slurm.srun"
+    assert notes.notes == [
+        "SBATCH_EXPORT does not apply to this job: pass --slurm=--export=NONE",
+        "SBATCH_REQUEUE does not apply to this job: pass --slurm=--requeue",
+        "SBATCH_RESERVATION does not apply to this job: pass --slurm=--reservation='my nodes'",
+        "SBATCH_TIMELIMIT does not apply to this job: pass --time=5",
+        *([] if job else [srun]),
+    ]
 
 
 def test_rejected_job(programs: Path) -> None:
