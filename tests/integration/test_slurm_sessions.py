@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +23,9 @@ from builder.deliver.site.job_plan import plan_job
 from builder.deliver.site.render import render
 from builder.deliver.site.request import JobRequest
 from builder.lock.config.recipe import Recipe, load_recipe
-from tests.support.parts import Apptainer, part_missing
+from tests.support.parts import CLONE, Apptainer, part_missing
 from tests.support.rootfs import make_rootfs
-from tests.support.slurm import REAL, RELEASES, Slurm, running_slurm
+from tests.support.slurm import NODES, REAL, RELEASES, Slurm, running_slurm
 
 INHERITED = table(site_slurm.__file__, "inherited.yaml")
 RECIPE = """\
@@ -38,6 +39,7 @@ site:
   images: {images}
   runtime: {{kind: apptainer, clean_env: true}}
   node: {{cores: 2, tasks: 1}}
+  local: /mnt/$SLURM_JOB_ID
   setup: {setup}
   slurm:
     account: none
@@ -79,9 +81,7 @@ class Site:
         job = plan_job(self.recipe, JobRequest(("bash", "-c", PROGRAM), **request))  # type: ignore[arg-type]
         (self.work / "job.sh").write_text(render(job))
 
-    def submit(
-        self, *options: str, session: Sequence[str] = (), env: Mapping[str, str] | None = None
-    ) -> str:
+    def submit(self, *options: str, session: Sequence[str] = (), env: Mapping[str, str] | None = None) -> str:
         """Submits job.sh in a session, and returns the job's number."""
         words = [*session, "sbatch", "--parsable", *options, "job.sh"]
         return self.slurm.run(*words, env=env, cwd=self.work).stdout.split()[-1]
@@ -97,7 +97,7 @@ class Site:
         return self.log(job)
 
     def wait_for_run(self, job: str, restart: int) -> None:
-        """Waits until a run of the job has printed all. Slurm lets a job that it has requeued wait two minutes."""
+        """Waits until a run of the job has printed all. A requeued job would wait for two minutes."""
         end = time.monotonic() + 300
         while self.log(job).count("shown\n") <= restart:
             assert time.monotonic() < end, f"{self.slurm.show(job)}\n{self.log(job)}"
@@ -212,3 +212,52 @@ def test_all_variables(site: Site, expected: list[str]) -> None:
     site.write()
     log = site.finished(site.submit(env=env))
     assert shown(log) == expected and re.match(r"job \d+, restart 0\n", log)
+
+
+def test_ranks(site: Site) -> None:
+    """Each rank on two nodes has its own core, also in a job of a step; data is unpacked on both nodes."""
+    with tarfile.open(site.work / "set.tar", "w") as tar:
+        tar.add(site.work.parent / "requirements.txt", "file")
+    site.write(nodes=2, tasks=2, data="set.tar")
+    lines = site.finished(site.submit(session=STEP)).splitlines()
+    assert sorted(line for line in lines if line.startswith("container RANK=")) == [
+        f"container RANK={rank}" for rank in range(4)
+    ]
+    masks = ["cpu affinity mask: 1", "cpu affinity mask: 2"]
+    assert sorted(line for line in lines if line.startswith("cpu ")) == sorted(2 * masks)
+    assert not [path for node in NODES for path in site.slurm.disk(node).rglob("file")]
+
+
+@pytest.mark.parametrize("options", [("--export=NONE",), ("--export=TOKEN",)], ids=["missing", "passed"])
+def test_host_variable(options: Sequence[str], site: Site) -> None:
+    """A variable of the submitting shell that sbatch does not pass is an error, which says what to type."""
+    site.write(env={"TOKEN": None})
+    job = site.submit(*options, env={"TOKEN": "a 'b' $c"})
+    if options == ("--export=TOKEN",):
+        assert "container TOKEN=a 'b' $c\n" in site.finished(job)
+        return
+    assert site.slurm.wait(job) == ["FAILED"]
+    assert site.log(job).splitlines()[1:] == [
+        "--env TOKEN: sbatch --export=NONE does not pass it; type: sbatch --export=TOKEN FILE"
+    ]
+
+
+def test_arrays(site: Site) -> None:
+    """A job array has its own variables, although the script names no array."""
+    site.write()
+    job = site.submit("--array=3-3", env={"SLURM_ARRAY_TASK_ID": "9", "SLURM_ARRAY_JOB_ID": "9"})
+    assert {"container SLURM_ARRAY_TASK_ID=3", f"container SLURM_ARRAY_JOB_ID={job}"} <= set(
+        site.finished(job).splitlines()
+    )
+
+
+GOLDEN = [path for path in sorted((CLONE / "tests/golden").glob("*.sh")) if "#SBATCH" in path.read_text()]
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_golden_scripts(site: Site, path: Path) -> None:
+    """sbatch knows each option of each site's script; this Slurm has neither its partitions nor its nodes."""
+    done = site.slurm.run("sbatch", "--test-only", path, check=False, cwd=site.work)
+    known = r"partition|node|feature|generic resource|GRES|constraint|time|Memory|CPU|processors|to start at"
+    assert re.search(known, done.stderr), done.stderr
+    assert not re.search("unrecognized option|nvalid option|Invalid directive", done.stderr), done.stderr

@@ -25,10 +25,12 @@ from tests.support import debs
 from tests.support.debs import NotInstalled
 from tests.support.install_registries import (
     LOADER,
+    SLURM_SUITES,
     install,
     install_cosign,
     install_crane,
     install_podman,
+    install_slurm,
     install_syft,
     set_loader,
 )
@@ -108,6 +110,7 @@ def install_all(folder: Path, *, heavy: bool) -> list[str]:
     ]
     if heavy:
         more = [(install_folder, "torch"), (install_folder, "ray"), (install_apptainer, "apptainer")]
+        more += [(install_slurm, f"slurm-{suite}") for suite in SLURM_SUITES]
         parts = [*more, *parts, (install_cosign, "cosign"), (install_podman, "podman")]
     with ThreadPoolExecutor(len(parts)) as pool:
         return [line for line in pool.map(lambda part: failure(*part), parts) if line]

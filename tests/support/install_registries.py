@@ -35,6 +35,9 @@ PODMAN = (
     "libsubid5",
 )
 
+#: Slurm 24.11 and 26.05. That of Debian 12 is 22.05.
+SLURM_SUITES = ("trixie", "sid")
+
 
 def install_crane(prefix: Path) -> Path:
     """The path of ``crane`` in ``prefix``, installed there (about 6 s) when it is not yet.

@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from builder.deliver.site.scheduler import ENDED
-from tests.support.install_registries import install_slurm
+from tests.support.install_registries import SLURM_SUITES, install_slurm
 from tests.support.parts import (
     READY_S,
     clean_environment,
@@ -41,7 +41,7 @@ from tests.support.programs import run_program
 
 NODES = ("node1", "node2")
 #: Suites of Debian, and their Slurm; the empty name is this machine's.
-RELEASES = {"": "22.05", "trixie": "24.11", "sid": "26.05"}
+RELEASES = dict(zip(("", *SLURM_SUITES), ("22.05", "24.11", "26.05"), strict=True))
 #: Two nodes with 128 cores and 16 "GPUs", and partitions of shipped recipes. It has no accounting, so every
 #: account and QOS is accepted.
 BASE = """\

@@ -82,7 +82,8 @@ def test_options(recipe: Recipe) -> None:
         f"--container-env={','.join(named)}",
     ]
     assert 'BUILDER_IMAGE="$SCRATCH/ce-images/engine.sqsh"' in script and "*--container-image*" in script
-    assert 'srun "${cores[@]}" --kill-on-bad-exit=1 "${container[@]}" bash -c "$(declare -f task); task"' in script
+    start = 'srun "${cores[@]}" --kill-on-bad-exit=1 "${container[@]}" bash -c "$(declare -f task); task"'
+    assert start in script
 
 
 def test_variables(recipe: Recipe) -> None:
@@ -145,7 +146,8 @@ def test_interactive(recipe: Recipe) -> None:
     assert then.startswith(
         "ENROOT_LOGIN_SHELL=no NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility "
         "MELLANOX_VISIBLE_DEVICES=all "
-        'srun --pty --cpus-per-task=16 "--container-image=$SCRATCH/ce-images/engine.sqsh" --container-writable '
+        "srun --pty --cpus-per-task=16 "
+        '"--container-image=$SCRATCH/ce-images/engine.sqsh" --container-writable '
     )
 
 
