@@ -214,6 +214,25 @@ def test_all_variables(site: Site, expected: list[str]) -> None:
     assert shown(log) == expected and re.match(r"job \d+, restart 0\n", log)
 
 
+def test_own_options(site: Site) -> None:
+    """What the script's own options set wins over the session."""
+    own = {
+        "ACCTG_FREQ": "30",
+        "DISTRIBUTION": "block:block",
+        "HINT": "nomultithread",
+        "MEM_PER_CPU": "150",
+        "NTASKS_PER_SOCKET": "1",
+        "OVERCOMMIT": "1",
+    }
+    options = [f"--{name.lower().replace('_', '-')}={value}" for name, value in own.items() if value != "1"]
+    site.write(slurm=site_slurm.read_slurm([*options, "--ntasks-per-socket=1", "--overcommit"]))
+    session = [f"SLURM_{name}" for name in own if name != "HINT"]  # which sbatch prefers to the script's
+    env = dict.fromkeys([*session, "SLURM_MEM_PER_NODE"], "7")
+    lines = site.finished(site.submit(env=env)).splitlines()
+    assert {f"host SLURM_{name}={value}" for name, value in own.items()} <= set(lines)
+    assert "step cpu=2,mem=300M,node=1" in lines
+
+
 def test_ranks(site: Site) -> None:
     """Each rank on two nodes has its own core, also in a job of a step; data is unpacked on both nodes."""
     with tarfile.open(site.work / "set.tar", "w") as tar:

@@ -11,7 +11,7 @@ from builder.core.errors import UsageError
 from builder.deliver.site.job_plan import plan_job, salloc
 from builder.deliver.site.render import render
 from builder.deliver.site.request import JobRequest
-from builder.deliver.site.slurm import read_slurm
+from builder.deliver.site.slurm import inherited, read_slurm
 from builder.lock.config.queues import PartitionLimits, Queue, Slurm
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.site import NodeHardware, Runtime, Site
@@ -57,6 +57,18 @@ def test_options() -> None:
     } <= set(found)
     assert sum(option.startswith(("--cpus-per-task", "--job-name")) for option in found) == 2
     assert not [option for option in directives("--mem-per-gpu=9G") if option.startswith("--mem=")]
+    assert "--open-mode=append" in directives()
+    modes = [option for option in directives("--open-mode=truncate") if option.startswith("--open-mode")]
+    assert modes == ["--open-mode=truncate"]
+
+
+def test_inherited() -> None:
+    """A script unsets what Slurm sets only with an option that it does not have."""
+    words = inherited(["--hint=nomultithread", "--mem=1G"]).split()
+    assert {"SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", '"${!SLURM_CPU_BIND@}"', "SLURM_EXPORT_ENV"} <= set(
+        words
+    )
+    assert not {"SLURM_MEM_PER_NODE", "SLURM_HINT", "SLURM_THREADS_PER_CORE", "SLURM_MPI_TYPE"} & set(words)
 
 
 def test_another_partition() -> None:
