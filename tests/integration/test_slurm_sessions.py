@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -212,6 +213,17 @@ def test_all_variables(site: Site, expected: list[str]) -> None:
     site.write()
     log = site.finished(site.submit(env=env))
     assert shown(log) == expected and re.match(r"job \d+, restart 0\n", log)
+
+
+def test_submit(site: Site, expected: list[str]) -> None:
+    """builder submits from a step; sbatch gets no option of the environment, and the user reads which."""
+    env = {"SBATCH_EXPORT": "NONE", "SBATCH_PARTITION": "nosuch", "SLURM_HINT": "multithread"}
+    command = [sys.executable, "-m", "builder", "--project", site.work.parent, "job", "sessions", "--submit"]
+    words = [*STEP, "env", f"PYTHONPATH={CLONE}", *command, "--", "bash", "-c", PROGRAM]
+    done = site.slurm.run(*words, env=env, cwd=site.work)
+    assert shown(site.finished(done.stdout.strip())) == expected
+    assert "SBATCH_PARTITION does not apply to this job: pass --slurm=--partition=nosuch" in done.stderr
+    assert "SLURM_" not in done.stderr
 
 
 def test_own_options(site: Site) -> None:
