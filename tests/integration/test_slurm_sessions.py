@@ -160,13 +160,22 @@ ALLOCATION = ("salloc", "--quiet", "-n1", "--mem-per-cpu=100", "--hint=nomultith
     ("session", "options", "env"),
     [
         (STEP, (), {}),
+        ((*STEP, "--gpus=h100:2", "--gpu-bind=closest"), (), {}),
         (ALLOCATION, (), {}),
         ((*ALLOCATION, *STEP), (), {}),
         ((), (), {"SBATCH_EXPORT": "NONE"}),
         ((), ("--export=NONE",), {}),
         (STEP, ("--export=NIL",), {}),
     ],
-    ids=["step", "allocation", "step of an allocation", "SBATCH_EXPORT", "export", "export of a step"],
+    ids=[
+        "step",
+        "GPUs",
+        "allocation",
+        "step of an allocation",
+        "SBATCH_EXPORT",
+        "export",
+        "export of a step",
+    ],
 )
 def test_session(
     session: Sequence[str], options: Sequence[str], env: Mapping[str, str], site: Site, expected: list[str]
