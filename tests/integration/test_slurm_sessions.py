@@ -6,6 +6,7 @@ memory and its variables, and does so in the same way wherever it comes from.
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,8 @@ from builder.deliver.site.job_plan import plan_job
 from builder.deliver.site.render import render
 from builder.deliver.site.request import JobRequest
 from builder.lock.config.recipe import Recipe, load_recipe
-from tests.support.parts import CLONE, Apptainer, part_missing
+from tests.support.install_registries import SLURM_SUITES, install_slurm
+from tests.support.parts import CLONE, Apptainer, installed, part_missing
 from tests.support.rootfs import make_rootfs
 from tests.support.slurm import NODES, REAL, RELEASES, Slurm, running_slurm
 
@@ -289,6 +292,26 @@ def test_arrays(site: Site) -> None:
     assert {"container SLURM_ARRAY_TASK_ID=3", f"container SLURM_ARRAY_JOB_ID={job}"} <= set(
         site.finished(job).splitlines()
     )
+
+
+#: What srun(1) names, and a job keeps: of its own, of the cluster, and of the user.
+KEPT = {
+    *("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_NUM_NODES", "SLURM_NNODES"),
+    *("SLURM_ACCOUNT", "SLURM_CLUSTERS", "SLURM_CONF", "SLURM_MPI_TYPE"),
+    *("PMI_FANOUT", "PMI_FANOUT_OFF_HOST", "PMI_TIME"),
+}
+
+
+@pytest.mark.parametrize("suite", SLURM_SUITES)
+def test_manual(suite: str) -> None:
+    """The list has each variable that srun reads, as its manual page says."""
+    programs = installed(install_slurm, f"slurm-{suite}")
+    page = gzip.decompress((programs.parent / "usr/share/man/man1/srun.1.gz").read_bytes()).decode()
+    section = page.replace("\\", "").partition('INPUT ENVIRONMENT VARIABLES"')[2].partition(".SH")[0]
+    named = set(re.findall(r"(?m)^fB((?:SLURM|SRUN|PMI)\w+)fR", section)) - KEPT
+    known = [*INHERITED["unset"], *INHERITED["options"]]
+    assert len(named) > 80
+    assert not {name for name in named if not any(fnmatch(name, pattern) for pattern in known)}
 
 
 GOLDEN = [path for path in sorted((CLONE / "tests/golden").glob("*.sh")) if "#SBATCH" in path.read_text()]
