@@ -52,6 +52,9 @@ for name in "${!SLURM_@}"; do
     [[ $name != *_@(HET|PACK)_GROUP_* ]] || unset "$name" # of heterogeneous jobs; salloc sets some for every job
 done
 
+# sbatch --export=NONE passes no functions.
+# shellcheck disable=SC1091
+[[ $(type -t module) ]] || . /etc/profile
 set -eo pipefail
 export HOME="/work/t01/t01/$USER"
 mkdir -p "$HOME"

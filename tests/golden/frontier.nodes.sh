@@ -51,6 +51,9 @@ for name in "${!SLURM_@}"; do
     [[ $name != *_@(HET|PACK)_GROUP_* ]] || unset "$name" # of heterogeneous jobs; salloc sets some for every job
 done
 
+# sbatch --export=NONE passes no functions.
+# shellcheck disable=SC1091
+[[ $(type -t module) ]] || . /etc/profile
 set -eo pipefail
 module load cpe/25.09
 module load rocm/6.4.2
