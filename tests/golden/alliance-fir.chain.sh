@@ -133,12 +133,10 @@ unpack
 
 # Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
 task() {
-    local name
     # The container has a clean environment. Pass these variables of the host into it.
     for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
         export "APPTAINERENV_$name=${!name}"
     done
-    local path
     # Folders that the container gets if they are there.
     for path in /project /scratch "$SLURM_TMPDIR"; do
         if [[ -n $path && -e $path ]]; then

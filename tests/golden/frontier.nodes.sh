@@ -113,13 +113,11 @@ cores=(${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"})
 # Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
 task() {
     private_folder "/tmp/$USER-miopen-cache-$SLURM_JOB_ID" || exit 1
-    local name value
     # The container has a clean environment. Pass these variables of the host into it.
     for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
         value=${!name//\\/\\\\} value=${value//\$/\\\$} value=${value//\`/\\\`} # the runtime evaluates it like a shell
         export "APPTAINERENV_$name=$value"
     done
-    local path
     # Folders that the container gets if they are there.
     for path in /ccs/proj /mnt/bb; do
         if [[ -n $path && -e $path ]]; then

@@ -103,7 +103,6 @@ cores=(${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"})
 
 # Runs on each node; torchrun starts the node's processes.
 task() {
-    local name value
     # The container has a clean environment. Pass these variables of the host into it.
     for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
         value=${!name//\\/\\\\} value=${value//\$/\\\$} value=${value//\`/\\\`} # the runtime evaluates it like a shell

@@ -113,7 +113,6 @@ srun "${cores[@]}" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 bash -c unpack
 # Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
 task() {
     private_folder "/tmp/$USER-miopen-cache-$SLURM_JOB_ID" || exit 1
-    local name
     # The container has a clean environment. Pass these variables of the host into it.
     for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
         export "SINGULARITYENV_$name=${!name}"

@@ -121,6 +121,11 @@ cores=(${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"})
 
 # Runs once: the server has all GPUs of the job.
 task() {
+    options=() # what only this machine knows
+    # The container gets no variable of the host but those that are named.
+    for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
+        options+=(-e "$name")
+    done
     # The token of the server. Only you can enter its folder, which is removed when the job ends.
     token_folder=$(mktemp -d "$SLURM_SUBMIT_DIR/.builder-jupyter-XXXXXXXX") || exit 1
     trap 'rm -rf "$token_folder"' EXIT
@@ -156,11 +161,9 @@ task() {
         exec "$server" --no-browser --allow-root --ip="$host" --port="$port" --port-retries=0 </dev/null
     }
     BUILDER_START="$(declare -f jupyter_server); jupyter_server \"\$@\""
-    podman-hpc run --rm --gpu --network=host --ipc=host -e 'SLURM_*' -e CUDA_VISIBLE_DEVICES \
-        -e ROCR_VISIBLE_DEVICES -e HIP_VISIBLE_DEVICES -e 'NCCL_*' -e 'RCCL_*' -e 'FI_*' -e 'HSA_*' \
-        -e 'MIOPEN_*' -e 'MPICH_*' -e 'PMI_*' -e 'PMI2_*' -e 'PMIX_*' -e 'MLFLOW_*' -e 'AWS_*' \
-        -v /etc/localtime:/etc/localtime -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" \
-        -e "MASTER_ADDR=$MASTER_ADDR" -e "MASTER_PORT=$MASTER_PORT" -w "$SLURM_SUBMIT_DIR" \
+    podman-hpc run "${options[@]}" --rm --gpu --network=host --ipc=host -v /etc/localtime:/etc/localtime \
+        -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" -e "MASTER_ADDR=$MASTER_ADDR" -e "MASTER_PORT=$MASTER_PORT" \
+        -w "$SLURM_SUBMIT_DIR" \
         "$BUILDER_IMAGE" bash -c "$BUILDER_START" jupyter "$SLURMD_NODENAME" "$MASTER_PORT" "$BUILDER_TOKEN"
 }
 export -f task

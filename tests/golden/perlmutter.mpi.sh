@@ -121,19 +121,21 @@ cores=(${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"})
 
 # Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
 task() {
-    local device devices=() # those that this node has
-    for device in /dev/cxi0 /dev/cxi1 /dev/cxi2 /dev/cxi3 /dev/cxi_sbl /dev/gdrdrv; do
-        [[ ! -e $device ]] || devices+=("--device=$device")
+    options=() # what only this machine knows
+    # The container gets no variable of the host but those that are named.
+    for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
+        options+=(-e "$name")
     done
-    exec podman-hpc run --rm --gpu --network=host --ipc=host --mpi --nccl-cu12 -e 'SLURM_*' \
-        -e CUDA_VISIBLE_DEVICES -e ROCR_VISIBLE_DEVICES -e HIP_VISIBLE_DEVICES -e 'NCCL_*' -e 'RCCL_*' \
-        -e 'FI_*' -e 'HSA_*' -e 'MIOPEN_*' -e 'MPICH_*' -e 'PMI_*' -e 'PMI2_*' -e 'PMIX_*' -e 'MLFLOW_*' \
-        -e 'AWS_*' -v /etc/localtime:/etc/localtime -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" \
+    for device in /dev/cxi0 /dev/cxi1 /dev/cxi2 /dev/cxi3 /dev/cxi_sbl /dev/gdrdrv; do
+        [[ ! -e $device ]] || options+=("--device=$device")
+    done
+    exec podman-hpc run "${options[@]}" --rm --gpu --network=host --ipc=host --mpi --nccl-cu12 \
+        -v /etc/localtime:/etc/localtime -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" \
         -e LD_LIBRARY_PATH=/opt/udiImage/modules/mpich:/opt/udiImage/modules/mpich/dep:/opt/udiImage/modules/nccl-plugin/lib:/opt/udiImage/modules/nccl-plugin/deps/lib:/usr/lib64 \
         -e FI_PROVIDER=cxi -e "RANK=$SLURM_PROCID" -e "LOCAL_RANK=$SLURM_LOCALID" \
         -e "WORLD_SIZE=$SLURM_NTASKS" -e "MASTER_ADDR=$MASTER_ADDR" -e "MASTER_PORT=$MASTER_PORT" \
         -w "$SLURM_SUBMIT_DIR" \
-        "${devices[@]}" "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
+        "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
 }
 export -f task
 
