@@ -70,10 +70,10 @@ def read_manifest(
         reader.read(f"-r {path.name}", str(path))
     else:
         file = load_toml(path)
-        project = PyProject(file, platform) if path.name == "pyproject.toml" else None
+        project = PyProject(file, platform, reader) if path.name == "pyproject.toml" else None
         pixi = table(file.data, "tool", "pixi") if project else file.data
         if project and not pixi:
-            project.read(reader, groups)
+            project.read(groups)
         else:
             _refuse_groups(path, groups)
             Pixi(file, pixi, platform, project).read(reader, environment)

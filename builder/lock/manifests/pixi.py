@@ -165,10 +165,10 @@ class Pixi:
         if self.project is None:
             return
         if default:
-            self.project.read_main(reader)
+            self.project.read_main()
         for kind, group in filter(None, features):
             if kind == "feature" and canonicalize_name(group) in self.project.groups:
-                self.project.read_group(reader, group)
+                self.project.read_group(group)
 
 
 def _read_system(reader: ManifestReader, tables: Sequence[Table]) -> None:

@@ -44,9 +44,16 @@ class PyProject:
     workspace's root.
     """
 
-    def __init__(self, file: TomlFile, platform: str, workspace: Workspace | None = None) -> None:
+    def __init__(
+        self,
+        file: TomlFile,
+        platform: str,
+        reader: ManifestReader,
+        workspace: Workspace | None = None,
+    ) -> None:
         self._file = file
         self._platform = platform
+        self._reader = reader
         self._project = table(file.data, "project")
         self.name = canonicalize_name(str(self._project.get("name", "")))
         extras = table(self._project.get("optional-dependencies"))
@@ -101,30 +108,28 @@ class PyProject:
         if set(map(canonicalize_name, names)).difference(others).intersection(self._sources):
             raise refused(self._root, f"tool.uv.{key}", rules_of("uv")["hint"])
 
-    def read(self, reader: ManifestReader, groups: Sequence[str]) -> None:
+    def read(self, groups: Sequence[str]) -> None:
         """Add the requirements of some groups and extras, with Python and the settings of uv."""
         self.check()
         self._check_conflicts(set(map(canonicalize_name, groups)))
-        self.read_python(reader)
+        self.read_python()
         is_open = MAIN in groups and self.is_dynamic("optional-dependencies")
         extras = [one for one in groups if is_open and one not in (MAIN, *self.groups)]
         if MAIN in (groups or (MAIN,)):
-            self._read_project(reader, extras)
+            self._read_project(extras)
         for group in groups:
             if group in self.groups or group not in (MAIN, *extras):
-                self.read_group(reader, group)
-        self._read_settings(reader)
+                self.read_group(group)
+        self._read_settings()
         # a source is for requirements of the project, and for those that uv limits
-        direct: list[Spec | SourceSpec] = [*reader.pip, *reader.sources]
+        direct: list[Spec | SourceSpec] = [*self._reader.pip, *self._reader.sources]
         self._refuse_sources_of("constraint-dependencies", [spec.name for spec in direct])
 
-    def _read_project(
-        self, reader: ManifestReader, extras: Sequence[str] = (), marker: Marker | None = None
-    ) -> None:
+    def _read_project(self, extras: Sequence[str] = (), marker: Marker | None = None) -> None:
         """Add the project: its dependencies, and its package, which uv sync installs too."""
-        self.read_main(reader, marker)
-        if builds_package(self._file) and self._file.path == reader.path:
-            reader.own_code(extras, self._file.where("build-system"), marker)
+        self.read_main(marker)
+        if builds_package(self._file) and self._file.path == self._reader.path:
+            self._reader.own_code(extras, self._file.where("build-system"), marker)
 
     def _check_conflicts(self, groups: set[str]) -> None:
         """Refuse groups and extras that uv never installs together."""
@@ -134,24 +139,24 @@ class PyProject:
                 hint = f"choose one of {', '.join(sorted(names))} in the recipe's groups:"
                 raise refused(self._root, "tool.uv.conflicts", hint)
 
-    def _read_settings(self, reader: ManifestReader) -> None:
+    def _read_settings(self) -> None:
         """Add the indexes and settings of uv."""
         for entry in self._indexes:
             if not entry.get("explicit"):
                 option = "--index-url" if entry.get("default") else "--extra-index-url"
-                reader.option(option, entry.get("url"), self._root)
+                self._reader.option(option, entry.get("url"), self._root)
         has_default = any(entry.get("default") for entry in self._indexes)
         replaced = {"index-url": None} if has_default else {}
-        reader.options("uv", {**self._uv, **replaced}, self._root)
-        reader.uv |= settings_of_uv(self._uv)
+        self._reader.options("uv", {**self._uv, **replaced}, self._root)
+        self._reader.uv |= settings_of_uv(self._uv)
 
-    def read_python(self, reader: ManifestReader) -> None:
+    def read_python(self) -> None:
         """Add the version of Python."""
         text = str(self._project.get("requires-python", ""))
         where = self._file.where(text) if text else str(self._file.path)
-        reader.python(text, where, self._file.path.parent, self._root.path.parent)
+        self._reader.python(text, where, self._file.path.parent, self._root.path.parent)
 
-    def read_main(self, reader: ManifestReader, marker: Marker | None = None) -> None:
+    def read_main(self, marker: Marker | None = None) -> None:
         """Add the project's dependencies, unless only its build backend knows them."""
         if not self.names_packages:
             raise ConfigError(
@@ -163,7 +168,7 @@ class PyProject:
             hint = f"list the dependencies in [project]; or {rules_of('uv')['hint']}"
             raise refused(self._file, "tool.uv.sources", hint)
         for text in strings(self._project.get("dependencies")):
-            self._read(reader, text, marker)
+            self._read(text, marker)
 
     @property
     def names_packages(self) -> bool:
@@ -174,16 +179,16 @@ class PyProject:
         """Return whether only the build backend knows a key of ``[project]``."""
         return not self._project or key in strings(self._project.get("dynamic"))
 
-    def read_group(self, reader: ManifestReader, group: str, marker: Marker | None = None) -> None:
+    def read_group(self, group: str, marker: Marker | None = None) -> None:
         """Add the requirements of an extra or a dependency group (PEP 735)."""
         name = canonicalize_name(group)
         if name not in self.groups:
             problem = f"{self._file.path}: no extra and no dependency group {group!r}"
             raise ConfigError(problem, choices(group, [MAIN, *self.groups]))
-        if not reader.enter(self._file.path, name, marker):
+        if not self._reader.enter(self._file.path, name, marker):
             return
         for text in self._extras.get(name, ()):
-            self._read(reader, text, marker, extra=name)
+            self._read(text, marker, extra=name)
         if name in map(canonicalize_name, self._groups):
             try:
                 resolver = DependencyGroupResolver(self._groups)
@@ -191,62 +196,51 @@ class PyProject:
             except ExceptionGroup as e:
                 problem = f"{self._file.where('dependency-groups')}: {e.message}: {e.exceptions[0]}"
                 raise ConfigError(problem, "correct the table [dependency-groups]") from None
-            self._read_members(reader, resolver, name, marker)
+            self._read_members(resolver, name, marker)
 
     def _read_members(
-        self,
-        reader: ManifestReader,
-        resolver: DependencyGroupResolver,
-        group: str,
-        marker: Marker | None,
+        self, resolver: DependencyGroupResolver, group: str, marker: Marker | None
     ) -> None:
         """Add the requirements of a group, and of those that it includes, each with its sources."""
         for member in resolver.lookup(group):
             if isinstance(member, DependencyGroupInclude):
                 included = canonicalize_name(member.include_group)
-                self._read_members(reader, resolver, included, marker)
+                self._read_members(resolver, included, marker)
             else:
-                self._read(reader, str(member), marker, group=group)
+                self._read(str(member), marker, group=group)
         for name, value in table(self._uv.get("dependency-groups")).items():
             if canonicalize_name(name) == group and (text := table(value).get("requires-python")):
-                reader.python(str(text), self._root.where(str(text)))
+                self._reader.python(str(text), self._root.where(str(text)))
 
-    def _read(
-        self,
-        reader: ManifestReader,
-        text: str,
-        marker: Marker | None,
-        extra: str = "",
-        group: str = "",
-    ) -> None:
+    def _read(self, text: str, marker: Marker | None, extra: str = "", group: str = "") -> None:
         """Add a requirement of an extra, a group or the project, with its sources."""
         where = self._file.where(text)
         try:
             requirement = Requirement(text)
         except (InvalidRequirement, RecursionError):
-            reader.read(text, where)  # its error names the problem
+            self._reader.read(text, where)  # its error names the problem
             return
         requirement.marker = both(marker, requirement.marker)
         if canonicalize_name(requirement.name) == self.name:
             if group:
-                self._read_project(reader, marker=requirement.marker)
+                self._read_project(marker=requirement.marker)
             # an extra of the project that names others
             for other in sorted(requirement.extras):
-                self.read_group(reader, other, requirement.marker)
+                self.read_group(other, requirement.marker)
             return
         is_placed = False
         for source, condition in self._chosen(requirement, extra, group):
             if "index" in source:
                 url = self._urls.get(str(source["index"]))
-                reader.pin(requirement.name, url, where, condition)
+                self._reader.pin(requirement.name, url, where, condition)
                 continue
             placed = copy(requirement)
             placed.marker = both(requirement.marker, condition)
             if True in answers(placed.marker, self._platform):
-                self._read_place(reader, placed, source, where)
+                self._read_place(placed, source, where)
                 is_placed |= False not in answers(condition, self._platform)
         if not is_placed:
-            reader.read(str(requirement) if marker else text, where)
+            self._reader.read(str(requirement) if marker else text, where)
 
     def _marker(self, text: Any) -> Marker | None:
         try:
@@ -267,34 +261,30 @@ class PyProject:
             if [*map(canonicalize_name, named)] == [extra, group] and applies:
                 yield source, condition
 
-    def _read_place(
-        self,
-        reader: ManifestReader,
-        requirement: Requirement,
-        source: Mapping[str, Any],
-        where: str,
-    ) -> None:
+    def _read_place(self, requirement: Requirement, source: Mapping[str, Any], where: str) -> None:
         """Add a source that is no index, with the requirements of a folder that it names.
 
         The folder's wheel names these requirements without their sources.
         """
         if not (path := self._path(requirement, source, where)):
-            reader.read(source_line(requirement, source), where)
+            self._reader.read(source_line(requirement, source), where)
             return
-        path = os.path.relpath(self._file.path.parent / path, reader.path.parent)
+        path = os.path.relpath(self._file.path.parent / path, self._reader.path.parent)
         is_editable = source.get("editable", bool(source.get("workspace")))
         source = {**source, "path": path, "editable": is_editable}
-        reader.read(source_line(requirement, source), where)
-        project = Path(os.path.normpath(reader.path.absolute().parent / path), "pyproject.toml")
+        self._reader.read(source_line(requirement, source), where)
+        project = Path(
+            os.path.normpath(self._reader.path.absolute().parent / path), "pyproject.toml"
+        )
         if not project.is_file():
             return
         workspace = self._workspace if project.parent in self._folders.values() else None
-        other = PyProject(load_toml(project), self._platform, workspace)
-        if other.names_packages and reader.enter(project, MAIN, requirement.marker):
+        other = PyProject(load_toml(project), self._platform, self._reader, workspace)
+        if other.names_packages and self._reader.enter(project, MAIN, requirement.marker):
             other.check()
-            other.read_main(reader, requirement.marker)
+            other.read_main(requirement.marker)
         for extra in sorted(requirement.extras):
-            other.read_group(reader, extra, requirement.marker)
+            other.read_group(extra, requirement.marker)
 
     def _path(
         self, requirement: Requirement, source: Mapping[str, Any], where: str
