@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,31 @@ class YamlFile:
             at = at[:-1]
         return f"{self.path}:{self.lines[at]}" if at in self.lines else str(self.path)
 
+    def collect(self, node: yaml.Node, at: tuple[Key, ...] = ()) -> None:
+        """Add the lines of a node and of everything below it, and the texts of scalars.
+
+        Raises:
+            ConfigError: it contains a key twice, or one that is no scalar.
+        """
+        self.lines.setdefault(at, node.start_mark.line + 1)
+        if isinstance(node, yaml.ScalarNode):
+            self.texts[at] = str(node.value)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                self.collect(value, (*at, index))
+        elif isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                line = key.start_mark.line + 1
+                if not isinstance(key, yaml.ScalarNode):
+                    problem = f"{self.path}:{line}: a key is a list or mapping"
+                    raise ConfigError(problem, "write it as KEY: VALUE lines")
+                here = (*at, str(key.value))
+                if here in self.lines:
+                    twice = f"key {key.value!r} appears twice (first on line {self.lines[here]})"
+                    raise ConfigError(f"{self.path}:{line}: {twice}", "remove one of them")
+                self.lines[here] = line
+                self.collect(value, here)
+
 
 def place_of(path: Path, *keys: Key) -> str:
     """Return ``FILE:LINE: KEY`` for messages about a key of a file that was loaded before.
@@ -69,19 +94,18 @@ def load_yaml(path: Path) -> YamlFile:
 
 def parse_yaml(path: Path, text: str) -> YamlFile:
     """Return the YAML mapping of a file's text. Raises as :func:`load_yaml`."""
-    lines: dict[tuple[Key, ...], int] = {}
-    texts: dict[tuple[Key, ...], str] = {}
     try:
         node = compose(text)
+        file = YamlFile(path, {})
         if node is not None:
-            _collect(path, node, (), lines, texts)
+            file.collect(node)
         data = load(text)
     except yaml.YAMLError as e:
         raise not_yaml(path, e, text) from None
     if not isinstance(data, dict):
         problem = f"{path}: contains a {type(data).__name__}, not a mapping of keys"
         raise ConfigError(problem, "write it as KEY: VALUE lines")
-    return YamlFile(path, data, lines, texts)
+    return replace(file, data=data)
 
 
 def read_text(path: Path, what: str = "file", hint: str = "check the path") -> str:
@@ -117,31 +141,3 @@ def not_yaml(path: Path, error: yaml.YAMLError, text: str) -> ConfigError:
         f"{at}: not valid YAML: {problem}",
         "check the indentation on that line; put values with ': ' or a special character into quotes",
     )
-
-
-def _collect(
-    path: Path,
-    node: yaml.Node,
-    at: tuple[Key, ...],
-    lines: dict[tuple[Key, ...], int],
-    texts: dict[tuple[Key, ...], str],
-) -> None:
-    """Add the lines of a node and of everything below it to ``lines``, and scalars to ``texts``."""
-    lines.setdefault(at, node.start_mark.line + 1)
-    if isinstance(node, yaml.ScalarNode):
-        texts[at] = str(node.value)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            _collect(path, value, (*at, index), lines, texts)
-    elif isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            line = key.start_mark.line + 1
-            if not isinstance(key, yaml.ScalarNode):
-                problem = f"{path}:{line}: a key is a list or mapping"
-                raise ConfigError(problem, "write it as KEY: VALUE lines")
-            here = (*at, str(key.value))
-            if here in lines:
-                twice = f"key {key.value!r} appears twice (first on line {lines[here]})"
-                raise ConfigError(f"{path}:{line}: {twice}", "remove one of them")
-            lines[here] = line
-            _collect(path, value, here, lines, texts)
