@@ -31,7 +31,7 @@ from .folders import CacheFolders
 from .leftovers import SHARED_FOLDERS, remove_left_behind
 from .locks import file_lock
 from .records import Record, T, read_record, write_record
-from .temporary import temporary_name
+from .temporary import removed_after, temporary_name
 from .unchanged import look
 from .walk import Stuck
 
@@ -256,13 +256,9 @@ class Store:
         """
         if (stored := self.get(digest)) is not None:
             return stored
-        temporary = self.temporary()
-        try:
-            with space_errors(self.root):
-                self.link_or_copy(source, temporary, digest)
-                return self.adopt(temporary, digest)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with removed_after(self.temporary()) as temporary, space_errors(self.root):
+            self.link_or_copy(source, temporary, digest)
+            return self.adopt(temporary, digest)
 
     def drop(self, digest: str) -> None:
         """Remove a blob, if it exists."""

@@ -19,7 +19,7 @@ from builder.core.errors import BuilderError
 from builder.core.parallel import in_parallel
 
 from .leftovers import remove_left_behind
-from .temporary import temporary_beside
+from .temporary import removed_after, temporary_beside
 
 #: Files that are synced at the same time: the disk gets its requests in one queue.
 SYNC_THREADS = 8
@@ -100,12 +100,8 @@ def durable_file(path: Path) -> Iterator[Path]:
         raise BuilderError(f"{path} is a device or a pipe", "name a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_left_behind(path.parent)
-    temporary = temporary_beside(path)
-    try:
+    with removed_after(temporary_beside(path)) as temporary:
         yield temporary
         sync_file(temporary)
         temporary.replace(path)
         sync_folder(path.parent)
-    finally:
-        # rename(2) leaves both names if they are links to one file
-        temporary.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from builder.core.errors import BuilderError, SpaceError
 from builder.core.text import human_bytes
 
 from .durable import sync_folder
-from .temporary import temporary_beside
+from .temporary import removed_after, temporary_beside
 
 #: Bytes read or written at once.
 CHUNK = 1 << 20
@@ -94,8 +94,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, durable: bool = 
     """
     with space_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = temporary_beside(path)
-        try:
+        with removed_after(temporary_beside(path)) as temporary:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with os.fdopen(fd, "wb") as f:
                 f.write(data)
@@ -103,9 +102,6 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, durable: bool = 
                     f.flush()
                     os.fsync(fd)
             temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
         if durable:
             sync_folder(path.parent)
 

@@ -68,6 +68,16 @@ def temporary_beside(path: Path) -> Path:
 
 
 @contextmanager
+def removed_after(path: Path) -> Iterator[Path]:
+    """Yield a temporary name; what has it at the end is removed, unless it was moved elsewhere."""
+    try:
+        yield path
+    finally:
+        # rename(2) leaves both names if they are links to one file
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
 def claimed(path: Path) -> Iterator[Path]:
     """Yield a name for an incomplete file of this process, with what earlier ones left of it.
 

@@ -17,7 +17,7 @@ from builder.core.store.durable import sync_files, sync_folder
 from builder.core.store.files import OUTPUT_HINT, space_errors, write_atomic
 from builder.core.store.leftovers import remove_left_behind
 from builder.core.store.locks import writer_lock
-from builder.core.store.temporary import temporary_beside
+from builder.core.store.temporary import removed_after, temporary_beside
 from builder.core.store.unchanged import look
 
 from .digest import hex_of, sha256
@@ -259,16 +259,13 @@ def _place(layer: Layer, folder: Path, store: Store) -> None:
     assert layer.path is not None
     digest, size = layer.descriptor.digest, layer.descriptor.size
     target = blob_path(folder, digest)
-    temporary = temporary_beside(target)
-    try:
+    with removed_after(temporary_beside(target)) as temporary:
         store.link_or_copy(layer.path, temporary, digest)
         if temporary.stat().st_size != size:
             problem = f"{layer.path} is not the layer {digest}"
             raise ImageError(problem, "a file of the cache was changed: build again")
         is_copy = not temporary.samefile(layer.path)
         temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
     if is_copy:
         store.mark_verified(target, digest)
 

@@ -21,6 +21,7 @@ from builder.core.progress import working
 from builder.core.store.durable import start_writing
 from builder.core.store.files import sha256_file
 from builder.core.store.records import Record
+from builder.core.store.temporary import removed_after
 from builder.core.workspace import Workspace
 from builder.formats.layers.cache import cache_key
 from builder.formats.trees.member import Member, counted
@@ -215,14 +216,11 @@ class PartitionMaker:
         self, name: str, sources: Sequence[Source], lower: Sequence[SquashfsPart], total: int | None
     ) -> dict[str, Any]:
         """Write a partition into the store. Returns its record: name, digest and size."""
-        temporary = self.work.store.temporary()
-        try:
+        with removed_after(self.work.store.temporary()) as temporary:
             with temporary.open("w+b") as out:
                 size = self._squash(out, name, sources, lower, total)
             digest = sha256_file(temporary)
             self.work.store.adopt(temporary, digest)
-        finally:
-            temporary.unlink(missing_ok=True)
         return {"digest": digest, "size": size, "name": name}
 
     def _squash(
