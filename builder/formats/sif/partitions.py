@@ -55,6 +55,20 @@ Files = list[tuple[Member, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
+class _PartitionContents:
+    """What a partition is made of."""
+
+    name: str
+    """Of the partition in the SIF."""
+    sources: Sequence[Source]
+    """Its members, from the bottom up."""
+    total: int | None
+    """About how many bytes its files have; None if that is not known."""
+    lower: Sequence[SquashfsPart] = ()
+    """The partitions that it has to hide something of, from the bottom up."""
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionMaker:
     """Makes the partitions of one image."""
 
@@ -80,12 +94,10 @@ class PartitionMaker:
         digests = [layer.descriptor.digest for layer in self.image.layers]
         key = ["flat", self.base_digest, digests, _texts([*common, *own])]
         total = None if self.base else _unpacked(self.image.layers)
+        root = _PartitionContents("root", sources, total)
         size = sum(layer.descriptor.size for layer in self.image.layers)
         size += sum(part.size for part in self.base.partitions) if self.base else 0
-
-        def write(out: BinaryIO) -> int:
-            return self._squash(out, "root", sources, (), total)
-
+        write = partial(self._squash, contents=root)
         return PlannedObject("root", f"key:{self._hashed_key(key)}", size, write)
 
     def write_plain(self, out: BinaryIO, folders: Files, files: Files) -> None:
@@ -99,7 +111,7 @@ class PartitionMaker:
         layers = map(self._layer, self.image.layers)
         sources = [listed_source(folders), *layers, listed_source(files)]
         owned = [partial(_of_root, source) for source in sources]
-        self._squash(out, "root", owned, (), _unpacked(self.image.layers))
+        self._squash(out, _PartitionContents("root", owned, _unpacked(self.image.layers)))
 
     def layered(self) -> list[SquashfsPart]:
         """Return the primary partition, or those of the base SIF, and overlays of the layers.
@@ -144,7 +156,7 @@ class PartitionMaker:
         common, guard = common_files(epoch), guard_files(epoch)
         key = ["base", [layer.descriptor.digest for layer in layers], _texts([*common, *guard])]
         sources = [listed_source(common), *map(self._layer, layers), listed_source(guard)]
-        return self._partition("base", key, sources, total=_unpacked(layers))
+        return self._partition(key, _PartitionContents("base", sources, _unpacked(layers)))
 
     def _overlay(
         self, group: LayerGroup, partitions: Sequence[SquashfsPart], is_top: bool
@@ -159,7 +171,8 @@ class PartitionMaker:
         # directory.
         lower = [] if group.packages else list(partitions)
         key.append([p.digest for p in lower])
-        return self._partition(group.name, key, sources, lower, total=_unpacked(group.layers))
+        contents = _PartitionContents(group.name, sources, _unpacked(group.layers), lower)
+        return self._partition(key, contents)
 
     def _layer(self, layer: Layer) -> Source:
         """Return the members of a layer, which is hashed: no flipped bit goes into a partition.
@@ -174,24 +187,14 @@ class PartitionMaker:
             self.work.store.refuse(path, digest)
         yield from source()
 
-    def _partition(
-        self,
-        name: str,
-        key: Sequence[Any],
-        sources: Sequence[Source],
-        lower: Sequence[SquashfsPart] = (),
-        *,
-        total: int | None,
-    ) -> SquashfsPart:
-        """Return the partition of a name, from the cache if possible.
+    def _partition(self, key: Sequence[Any], contents: _PartitionContents) -> SquashfsPart:
+        """Return a partition, from the cache if possible.
 
         Args:
-            name: its name in the SIF.
             key: everything that its members depend on.
-            sources: its members, from the bottom up.
-            lower: the partitions that it has to hide something of, from the bottom up.
-            total: about how many bytes its files have; None if that is not known.
+            contents: what it is made of.
         """
+        name = contents.name
         value = self._hashed_key(key)
         store = self.work.store
         record = Record(store.folders.layers / f"sif-{value}.json", dict[str, Any])
@@ -200,7 +203,7 @@ class PartitionMaker:
             if known is not None and store.get(known["digest"], known["size"]) is not None:
                 log.info("partition %s is in the cache: %s", name, known["digest"])
             else:
-                known = self._write(name, sources, lower, total)
+                known = self._write(contents)
                 log.info("not in the cache: partition %s; made %s", name, known["digest"])
                 record.write(known)
         digest, size = known["digest"], known["size"]
@@ -212,29 +215,20 @@ class PartitionMaker:
         described = [key, self.compression, level, writer.FORMAT, FORMAT, self.work.settings.epoch]
         return cache_key(described)
 
-    def _write(
-        self, name: str, sources: Sequence[Source], lower: Sequence[SquashfsPart], total: int | None
-    ) -> dict[str, Any]:
+    def _write(self, contents: _PartitionContents) -> dict[str, Any]:
         """Write a partition into the store. Returns its record: name, digest and size."""
         with removed_after(self.work.store.temporary()) as temporary:
             with temporary.open("w+b") as out:
-                size = self._squash(out, name, sources, lower, total)
+                size = self._squash(out, contents)
             digest = sha256_file(temporary)
             self.work.store.adopt(temporary, digest)
-        return {"digest": digest, "size": size, "name": name}
+        return {"digest": digest, "size": size, "name": contents.name}
 
-    def _squash(
-        self,
-        out: BinaryIO,
-        name: str,
-        sources: Sequence[Source],
-        lower: Sequence[SquashfsPart],
-        total: int | None,
-    ) -> int:
+    def _squash(self, out: BinaryIO, contents: _PartitionContents) -> int:
         """Write a partition at the current position of a file. Returns its size in bytes."""
-        merge = Merge(sources)
+        merge = Merge(contents.sources)
         settings = self.work.settings
-        task = f"writing the squashfs partition {name}"
+        task = f"writing the squashfs partition {contents.name}"
         unwritten = 0
 
         def advance(amount: int) -> None:
@@ -246,13 +240,13 @@ class PartitionMaker:
                 start_writing(out.fileno())
 
         with (
-            working(self.work.reporter, task, total),
+            working(self.work.reporter, task, contents.total),
             SquashfsWriter(out, self.compression, settings.jobs, settings.epoch) as squashfs,
         ):
             for member, content in merge:
                 squashfs.add(member, counted(content, advance))
-            if lower:
-                for member in overlay_members(merge, lower):
+            if contents.lower:
+                for member in overlay_members(merge, contents.lower):
                     squashfs.add(member)
             return squashfs.finish()
 
