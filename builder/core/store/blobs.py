@@ -38,7 +38,7 @@ from .walk import Stuck
 log = logging.getLogger(__name__)
 
 
-class BlobWriter:
+class BlobWriter(contextlib.AbstractContextManager["BlobWriter"]):
     """A blob that is being written. Leaving the context without :meth:`commit` discards it."""
 
     def __init__(self, store: Store) -> None:
@@ -49,9 +49,6 @@ class BlobWriter:
         """Bytes written so far."""
         with space_errors(store.root):
             self._file: BinaryIO = self._path.open("wb")
-
-    def __enter__(self) -> BlobWriter:
-        return self
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Append bytes and return their number.

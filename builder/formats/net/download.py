@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx2
@@ -72,7 +73,7 @@ class HashedBytes:
         self._hashes = {n: hashlib.new(n, usedforsecurity=n != "md5") for n in self._algorithms}
 
 
-class PartialFile(HashedBytes):
+class PartialFile(HashedBytes, AbstractContextManager["PartialFile"]):
     """A file that a download appends to, with the digests of its content. Use as a context manager.
 
     Only one process at a time may open it, see :func:`builder.core.store.temporary.claimed`.
@@ -94,9 +95,6 @@ class PartialFile(HashedBytes):
         self._file.seek(0)
         while chunk := self._file.read(CHUNK):
             super().write(chunk)
-
-    def __enter__(self) -> PartialFile:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._file.close()

@@ -5,6 +5,7 @@ All methods may be called from several threads at once.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import cached_property
 
 from .blobs import Blobs
@@ -12,7 +13,7 @@ from .manifests import Manifests
 from .transport import Transport
 
 
-class RegistryClient(Transport):
+class RegistryClient(Transport, AbstractContextManager["RegistryClient"]):
     """The transport of one registry, with its manifests and blobs.
 
     Use it as a context manager, or call :meth:`close`.
@@ -27,9 +28,6 @@ class RegistryClient(Transport):
     def blobs(self) -> Blobs:
         """The blobs of the registry."""
         return Blobs(self)
-
-    def __enter__(self) -> RegistryClient:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ _CODEC_ERRORS: Any = (isal_zlib.error, zstandard.ZstdError)
 _DAMAGE = (struct.error, ValueError, LookupError, OverflowError, *_CODEC_ERRORS)
 
 
-class Squashfs:
+class Squashfs(AbstractContextManager["Squashfs"]):
     """A squashfs in a file. Use it as a context manager.
 
     Args:
@@ -63,9 +64,6 @@ class Squashfs:
         except BaseException:
             self._file.close()
             raise
-
-    def __enter__(self) -> Squashfs:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._file.close()
@@ -300,7 +298,7 @@ class Squashfs:
         return self._read_block(position, length)
 
 
-class _DamageNamed:
+class _DamageNamed(AbstractContextManager["_DamageNamed"]):
     """Turns the errors that reading a damaged file system can raise into an ImageError.
 
     A class, because a generator as a context manager costs too much for every inode.
@@ -308,9 +306,6 @@ class _DamageNamed:
 
     def __init__(self, name: str, path: str = "") -> None:
         self._name, self._path = name, path
-
-    def __enter__(self) -> None:
-        pass
 
     def __exit__(self, kind: object, value: BaseException | None, trace: object) -> None:
         if isinstance(value, _DAMAGE):

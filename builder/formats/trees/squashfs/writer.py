@@ -19,6 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import BinaryIO
 
 import deflate
@@ -52,7 +53,7 @@ _DO_NOT_USE = "do not use this image"
 Block = bytes | bytearray | memoryview
 
 
-class SquashfsWriter:
+class SquashfsWriter(AbstractContextManager["SquashfsWriter"]):
     """Writes one file system, complete after :meth:`finish`. Use it as a context manager.
 
     Args:
@@ -84,9 +85,6 @@ class SquashfsWriter:
         self._local = threading.local()
         self._position = raw.SUPERBLOCK.size
         out.write(bytes(raw.SUPERBLOCK.size))
-
-    def __enter__(self) -> SquashfsWriter:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
