@@ -50,17 +50,14 @@ def _options(root: click.Context) -> str:
 
 def _help_of(context: click.Context, path: tuple[str, ...]) -> str:
     """Return the help of the command that ``path`` names, or of builder."""
-    found: click.Command = context.command
     for name in path:
+        found = context.command
         if not isinstance(found, click.Group):
             raise click.UsageError(f"{found.name} has no commands", context)
-        child = found.get_command(context, name)
-        if child is None:
-            found.resolve_command(context, [name])  # raises the error for an unknown command
-            raise AssertionError(name)
+        _, child, _ = found.resolve_command(context, [name])
+        assert child is not None  # an unknown command is an error
         context = click.Context(child, info_name=name, parent=context)
-        found = child
-    return found.get_help(context)
+    return context.get_help()
 
 
 def schema_text(kind: str) -> str:
