@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from builder.build.bases.resolve import resolve_base
+from builder.build.bases.resolve import WantedBase, resolve_base
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
@@ -60,7 +60,9 @@ def main(commands: list[str]) -> int:
     """Runs the commands until one fails; returns its exit code, or 0."""
     cache = base_folder(CLONE / ".cache/parts/base")
     base = resolve_base(
-        "debian:bookworm", "amd64", Workspace(Settings.from_environment(cache=cache), Store(cache))
+        "debian:bookworm",
+        WantedBase("amd64"),
+        Workspace(Settings.from_environment(cache=cache), Store(cache)),
     )
     with (
         part_folder("front-door") as folder,

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from builder.build.bases.python import base_glibc, base_python
-from builder.build.bases.resolve import is_made_here, open_recipe_base, resolve_recipe_base
+from builder.build.bases.resolve import is_made_here, open_base, resolve_base
 from builder.build.fetch.venv import locked_base_python
 from builder.build.steps.apt_solve import solve_os_packages
 from builder.build.wheels.builder import ImageWheelBuilder
@@ -59,7 +59,7 @@ def lock(inputs: Inputs, work: Workspace, options: LockOptions, path: Path) -> L
     request = _request(inputs, work, options, path, before)
     # beside the lock file while the base is made, which may fail
     with _found_packages(request, path) as found:
-        base = request.base or resolve_recipe_base(recipe, work)
+        base = request.base or resolve_base(recipe.base, recipe, work)
         log.info("%s: base %s is pinned to %s", recipe.name, redact(base.reference), base.digest)
         made = replace(found, base=base)
         has_os_update = len(options.update) > len(request.options.update)
@@ -111,7 +111,7 @@ def _base_before_packages(
     """
     base = pinned
     if base is None and (recipe.uses_base_python or not is_made_here(recipe.base)):
-        base = resolve_recipe_base(recipe, work)
+        base = resolve_base(recipe.base, recipe, work)
     if base is None or not recipe.uses_base_python:
         return base
     python = base_python(base, recipe, work)
@@ -146,7 +146,7 @@ def _with_os_packages(
     if recipe.base_packages and not is_made_here(recipe.base) and lock.base is not None:
         packages = _known_os_packages(lock, previous)
         if packages is None:
-            base = open_recipe_base(lock.base, recipe, work)
+            base = open_base(lock.base, recipe, work)
             packages = solve_os_packages(recipe, base, work)
     return replace(lock, record=replace(lock.record, os_packages=packages))
 

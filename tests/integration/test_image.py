@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from builder.build.bases.image import BaseImage
-from builder.build.bases.resolve import open_base, resolve_base
+from builder.build.bases.resolve import WantedBase, open_base, resolve_base
 from builder.build.image.archive import docker_load, write_docker_archive
 from builder.build.image.config import make_image, most_layers
 from builder.build.image.files import system_entries, whiteout_entries
@@ -49,8 +49,8 @@ def debian_in(cache: Path) -> Debian:
     """The base of a cache, which is made if it is not there."""
     given = replace(settings(cache.parent), cache=cache, tmpdir=cache / "tmp")
     store = Store(cache)
-    locked = resolve_base("debian:bookworm", "amd64", Workspace(given, store))
-    return Debian(given, store, locked, open_base(locked, "amd64", Workspace(given, store)))
+    locked = resolve_base("debian:bookworm", WantedBase("amd64"), Workspace(given, store))
+    return Debian(given, store, locked, open_base(locked, WantedBase("amd64"), Workspace(given, store)))
 
 
 @pytest.fixture(scope="module")
@@ -174,12 +174,12 @@ def test_debian_base_as_ordinary_user(
 ) -> None:
     """An ordinary user builds the same Debian base as root."""
     code = (
-        "from builder.build.bases.resolve import resolve_base\n"
+        "from builder.build.bases.resolve import WantedBase, resolve_base\n"
         "from builder.core.settings import Settings\n"
         "from builder.core.workspace import Workspace\n"
         "import os; os.umask(0o077)\n"
         "s = Settings.from_environment()\n"
-        "print(resolve_base('debian:bookworm', 'amd64', Workspace.of(s)).digest)\n"
+        "print(resolve_base('debian:bookworm', WantedBase('amd64'), Workspace.of(s)).digest)\n"
     )
     done = ordinary_user.run([sys.executable, "-c", code], {"PYTHONPATH": str(parts.CLONE)}, timeout=300)
     if done.stdout.strip() != shared.locked.digest:  # the mirror has newer packages
@@ -206,16 +206,16 @@ def test_layout_to_registry_and_back(registry: parts.Registry, tmp_path: Path) -
 
     reference = f"docker://{registry.host}/image-test/tiny:1"
     fresh = Store(tmp_path / "fresh")
-    locked = resolve_base(reference, "amd64", Workspace(given, fresh))
+    locked = resolve_base(reference, WantedBase("amd64"), Workspace(given, fresh))
     assert locked == LockedBase(reference, made.digest)
-    lean = open_base(locked, "amd64", Workspace(given, fresh), download=False)
+    lean = open_base(locked, WantedBase("amd64"), Workspace(given, fresh), download=False)
     assert [x.path for x in lean.layers] == [None, None] and {x.origin for x in lean.layers} == {
         f"{registry.host}/image-test/tiny"
     }
     assert [x.descriptor for x in lean.layers] == [
         x.descriptor for x in made.layers
     ] and lean.config == json.loads(made.config)
-    full = open_base(locked, "amd64", Workspace(given, fresh))
+    full = open_base(locked, WantedBase("amd64"), Workspace(given, fresh))
     assert [x.path.read_bytes() for x in full.layers if x.path] == [
         x.path.read_bytes() for x in made.layers if x.path
     ]
@@ -235,14 +235,16 @@ def test_moved_tag(make_registry: parts.RegistryFactory, tmp_path: Path) -> None
     for made in images:
         write_layout(made, tmp_path / "dist", "x", store)
         parts.skopeo(tmp_path, "copy", "--dest-tls-verify=false", f"oci:{tmp_path}/dist:x", reference)
-        locks.append(resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "fresh"))))
+        locks.append(
+            resolve_base(reference, WantedBase("amd64"), Workspace(given, Store(tmp_path / "fresh")))
+        )
     assert [x.digest for x in locks] == [x.digest for x in images]
     fresh = Store(tmp_path / "another")
-    assert open_base(locks[0], "amd64", Workspace(given, fresh)).digest == images[0].digest
+    assert open_base(locks[0], WantedBase("amd64"), Workspace(given, fresh)).digest == images[0].digest
     own.stop()
-    assert open_base(locks[0], "amd64", Workspace(given, fresh)).digest == images[0].digest
+    assert open_base(locks[0], WantedBase("amd64"), Workspace(given, fresh)).digest == images[0].digest
     with pytest.raises(RegistryError):
-        resolve_base(reference, "amd64", Workspace(given, fresh))
+        resolve_base(reference, WantedBase("amd64"), Workspace(given, fresh))
 
 
 # running ------------------------------------------------------------------------------------------------

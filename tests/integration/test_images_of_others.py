@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.build.bases.resolve import open_base, resolve_base
+from builder.build.bases.resolve import WantedBase, open_base, resolve_base
 from builder.core.model import Image
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
@@ -96,5 +96,5 @@ def test_names_of_skopeo(tmp_path: Path, store: Store) -> None:
     subprocess.run(copy, check=True)
     work = Workspace(settings(tmp_path), store)
     for name in ("team/x:1", "docker.io/team/x:1", "1"):
-        locked = resolve_base(f"{archive}:{name}", "amd64", work)
-        assert open_base(locked, "amd64", work).layers[0].diff_id == one.diff_id
+        locked = resolve_base(f"{archive}:{name}", WantedBase("amd64"), work)
+        assert open_base(locked, WantedBase("amd64"), work).layers[0].diff_id == one.diff_id

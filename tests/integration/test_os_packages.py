@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from builder.build.bases.image import stored_base
-from builder.build.bases.resolve import resolve_base
+from builder.build.bases.resolve import WantedBase, resolve_base
 from builder.build.run.base import RunOptions
 from builder.build.run.select import find_runner
 from builder.core.model import OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json
@@ -45,7 +45,7 @@ def write_base(base_cache: Path, folder: Path) -> None:
     """Writes ``debian:bookworm`` as an OCI layout."""
     settings = Settings.from_environment(cache=base_cache)
     store = Store(base_cache)
-    locked = resolve_base("debian:bookworm", "amd64", Workspace(settings, store))
+    locked = resolve_base("debian:bookworm", WantedBase("amd64"), Workspace(settings, store))
     base = stored_base("debian:bookworm", locked.digest, store)
     manifest = store.path(locked.digest).read_bytes()
     config = Descriptor.from_json(json.loads(manifest)["config"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from builder.build.bases.pack import pack_tar
-from builder.build.bases.resolve import open_base, resolve_base
+from builder.build.bases.resolve import WantedBase, open_base, resolve_base
 from builder.build.run.apptainer import ApptainerRunner
 from builder.build.run.base import RunOptions
 from builder.build.run.docker import DockerRunner
@@ -146,8 +146,8 @@ def tiny(apptainer: parts.Apptainer, tmp_path_factory: pytest.TempPathFactory) -
     apptainer.run("build", folder / "base.sif", folder / "base.def")
     settings = image_kit.settings(folder)
     store = Store(settings.cache)
-    locked = resolve_base(f"sif:{folder}/base.sif", "amd64", Workspace(settings, store))
-    base = open_base(locked, "amd64", Workspace(settings, store))
+    locked = resolve_base(f"sif:{folder}/base.sif", WantedBase("amd64"), Workspace(settings, store))
+    base = open_base(locked, WantedBase("amd64"), Workspace(settings, store))
     assert base.sif is not None
 
     def member(name: str, data: bytes | None = None) -> object:

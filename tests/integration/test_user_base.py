@@ -20,11 +20,11 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.network, pytest.mark.root]
 BASE = (
-    "from builder.build.bases.resolve import resolve_base\n"
+    "from builder.build.bases.resolve import WantedBase, resolve_base\n"
     "from builder.core.settings import Settings\n"
     "from builder.core.workspace import Workspace\n"
     "s = Settings.from_environment()\n"
-    "print(resolve_base('debian:bookworm', 'amd64', Workspace.of(s)).digest)\n"
+    "print(resolve_base('debian:bookworm', WantedBase('amd64'), Workspace.of(s)).digest)\n"
 )
 BUILDER = [sys.executable, "-m", "builder"]
 SECRET = "p4ssw0rd-of-a-proxy"  # noqa: S105

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import filelock
 
-from builder.build.bases.resolve import resolve_base
+from builder.build.bases.resolve import WantedBase, resolve_base
 from builder.core.errors import BuilderError
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
@@ -83,7 +83,7 @@ def base_folder(cache: Path) -> Path:
     cache.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(cache.parent / f".{cache.name}.lock"):
         settings = Settings.from_environment(cache=cache)
-        resolve_base("debian:bookworm", "amd64", Workspace(settings, Store(cache)))
+        resolve_base("debian:bookworm", WantedBase("amd64"), Workspace(settings, Store(cache)))
     return cache
 
 

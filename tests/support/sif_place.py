@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from builder.build.bases.resolve import open_base, resolve_base
+from builder.build.bases.resolve import WantedBase, open_base, resolve_base
 from builder.core.model import Compression, Image, Layer, SifImage
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
@@ -111,9 +111,9 @@ def partition_names(sif: SifImage) -> list[str]:
 
 def make_above_sif(place: Place, base: SifImage, **recipe: object) -> Image:
     """An image of packages above a SIF."""
-    locked = resolve_base(f"sif:{base.path}", "amd64", Workspace(place.settings, place.store))
+    locked = resolve_base(f"sif:{base.path}", WantedBase("amd64"), Workspace(place.settings, place.store))
     assert locked.digest == base.digest
-    opened = open_base(locked, "amd64", Workspace(place.settings, place.store))
+    opened = open_base(locked, WantedBase("amd64"), Workspace(place.settings, place.store))
     assert opened.sif is not None
     assert (opened.sif.digest, opened.layers) == (base.digest, ())
     whole = place.image(place.package("pip torch 2.0", "torch"))

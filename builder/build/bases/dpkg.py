@@ -24,7 +24,7 @@ from builder.formats.trees.sources import Source
 from builder.lock.config.recipe import Recipe
 
 from .image import BaseImage
-from .resolve import open_recipe_base
+from .resolve import open_base
 
 #: Part of the name of records. Increase it when other packages are found in the same base.
 _FORMAT = 1
@@ -71,7 +71,7 @@ def base_system(locked: LockedBase, recipe: Recipe, work: Workspace) -> BaseSyst
     """
 
     def find() -> BaseSystem:
-        base = open_recipe_base(locked, recipe, work, download=False)
+        base = open_base(locked, recipe, work, download=False)
         with working(work.reporter, "looking for the packages of the base"):
             return find_system(base, work)
 

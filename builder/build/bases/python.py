@@ -25,7 +25,7 @@ from builder.lock.config.recipe import Recipe
 from builder.lock.config.yamlfile import place_of
 
 from .image import BaseImage
-from .resolve import open_recipe_base
+from .resolve import open_base
 from .sif import base_sources, downloading_sources
 
 #: Part of the key of records. Increase it when another Python is found in the same base.
@@ -56,7 +56,7 @@ def base_python(locked: LockedBase, recipe: Recipe, work: Workspace) -> BasePyth
     name = f"base-python-{_FORMAT}-{locked.digest.replace(':', '-')}.json"
 
     def find() -> BasePython:
-        base = open_recipe_base(locked, recipe, work)
+        base = open_base(locked, recipe, work)
         with working(work.reporter, "looking for the Python of the base"):
             found = find_python(base, work.store)
         if found is None:
@@ -109,7 +109,7 @@ def base_glibc(locked: LockedBase, recipe: Recipe, work: Workspace) -> str:
     name = f"base-glibc-{_FORMAT}-{locked.digest.replace(':', '-')}.json"
 
     def find() -> str:
-        base = open_recipe_base(locked, recipe, work, download=False)
+        base = open_base(locked, recipe, work, download=False)
         with working(work.reporter, "looking for the glibc of the base"):
             return find_glibc(base, work)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from builder.core.errors import ConfigError, ImageError, RegistryError
@@ -28,11 +28,24 @@ from .reference import path_and_tag, split_reference
 
 log = logging.getLogger(__name__)
 
+
 #: The hint for a registry that does not answer.
 _WITHOUT_REGISTRY = (
     "or name a copy of the base in BUILDER_MIRRORS (docs/offline.md); or take a base that needs no registry: "
     "base: debian:bookworm in the recipe"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class WantedBase:
+    """What an image has to be that is the base of no recipe."""
+
+    architecture: str
+    """The OCI's name: ``amd64``, ``arm64``."""
+    base_packages: Sequence[str] = ()
+    """Debian packages of a ``debian:`` base; others get them as a layer of their own."""
+    root: Path = Path()
+    """The folder that relative paths start at."""
 
 
 def is_made_here(reference: str) -> bool:
@@ -61,31 +74,10 @@ def check_base(recipe: Recipe) -> None:
         raise ConfigError(problem, e.hint) from None
 
 
-def resolve_recipe_base(recipe: Recipe, work: Workspace) -> LockedBase:
-    """Return the image that a recipe's ``base`` names now, see :func:`resolve_base`."""
-    return resolve_base(
-        recipe.base, recipe.architecture, work, packages=recipe.base_packages, root=recipe.root
-    )
-
-
-def resolve_base(
-    reference: str,
-    architecture: str,
-    work: Workspace,
-    *,
-    packages: Sequence[str] = (),
-    root: Path | None = None,
-) -> LockedBase:
+def resolve_base(reference: str, wanted: Recipe | WantedBase, work: Workspace) -> LockedBase:
     """Return the image that a base reference names now, for the lock to pin.
 
     If BUILDER_MIRRORS has a mirror for it, the mirror is used.
-
-    Args:
-        reference: the recipe's ``base``.
-        architecture: the OCI's name: ``amd64``, ``arm64``.
-        packages: Debian packages to add to a ``debian:`` base; others get them as a layer of their
-            own.
-        root: the folder that relative paths start at; the current one by default.
 
     Raises:
         ConfigError: the reference is not valid.
@@ -94,7 +86,7 @@ def resolve_base(
     """
     kind, _ = split_reference(reference)
     if kind == "debian":
-        digest = debian_base(reference, architecture, work, packages=packages)
+        digest = debian_base(reference, wanted.architecture, work, packages=wanted.base_packages)
         return LockedBase(reference, digest)
     actual = mirrored_base(work.settings, reference)
     log.info("the base %s is looked up as %s", redact(reference), redact(actual))
@@ -103,48 +95,27 @@ def resolve_base(
         from .registry import resolve_registry_base
 
         try:
-            digest = resolve_registry_base(actual, architecture, work)
+            digest = resolve_registry_base(actual, wanted.architecture, work)
         except RegistryError as e:
             if e.status is None:  # no response
                 e.hint = "; ".join(filter(None, (e.hint, _WITHOUT_REGISTRY)))
             raise
         return LockedBase(reference, digest)
-    found = _open_local(actual, architecture, work, root or Path())
+    found = _open_local(actual, wanted, work)
     return LockedBase(reference, found.digest)
 
 
-def open_recipe_base(
-    locked: LockedBase, recipe: Recipe, work: Workspace, *, download: bool = True
-) -> BaseImage:
-    """Return the base image that the lock of a recipe pins, see :func:`open_base`."""
-    return open_base(
-        locked,
-        recipe.architecture,
-        work,
-        packages=recipe.base_packages,
-        download=download,
-        root=recipe.root,
-    )
-
-
 def open_base(
-    locked: LockedBase,
-    architecture: str,
-    work: Workspace,
-    *,
-    packages: Sequence[str] = (),
-    download: bool = True,
-    root: Path | None = None,
+    locked: LockedBase, wanted: Recipe | WantedBase, work: Workspace, *, download: bool = True
 ) -> BaseImage:
     """Return the base image that a lock pins, from its mirror if BUILDER_MIRRORS names one.
 
     Args:
         locked: reference and digest. In a registry the digest counts, even if the tag has moved.
-        architecture: the OCI's name.
-        packages: Debian packages of a ``debian:`` base.
+        wanted: what it has to be.
+        work: the workspace.
         download: False leaves the layers of a registry's image where they are: their ``path`` is
             None, and ``origin`` names the repository.
-        root: the folder that relative paths start at; the current one by default.
 
     Raises:
         ConfigError, ImageError, RegistryError: as for :func:`resolve_base`. ImageError also when
@@ -154,7 +125,11 @@ def open_base(
     kind, _ = split_reference(actual)
     if kind == "debian":
         digest = debian_base(
-            locked.reference, architecture, work, packages=packages, pinned=locked.digest
+            locked.reference,
+            wanted.architecture,
+            work,
+            packages=wanted.base_packages,
+            pinned=locked.digest,
         )
         base = stored_base(locked.reference, digest, work.store)
         if download:
@@ -168,30 +143,29 @@ def open_base(
     else:
         # BUILDER_MIRRORS names a copy, and may not be set at the next build
         keep = locked.reference.startswith("docker:")
-        found = _open_local(actual, architecture, work, root or Path(), keep=keep)
+        found = _open_local(actual, wanted, work, keep=keep)
         base = replace(found, reference=locked.reference)
         _check_pinned(base, locked, actual)
-    _check_platform(base, architecture)
+    _check_platform(base, wanted.architecture)
     return base
 
 
 def _open_local(
-    reference: str, architecture: str, work: Workspace, root: Path, *, keep: bool = False
+    reference: str, wanted: Recipe | WantedBase, work: Workspace, *, keep: bool = False
 ) -> BaseImage:
-    """Return an image in a file or folder of this machine; relative paths start at ``root``.
-
-    With ``keep`` one in a layout is stored.
-    """
+    """Return an image in a file or folder of this machine; with ``keep`` one in a layout is stored."""
     kind, rest = split_reference(reference)
     if kind == "sif":
         from .sif import open_sif_base
 
-        return open_sif_base(reference, root / expand_home(rest), architecture, work.store)
-    path, tag = path_and_tag(rest, root)
+        return open_sif_base(
+            reference, wanted.root / expand_home(rest), wanted.architecture, work.store
+        )
+    path, tag = path_and_tag(rest, wanted.root)
     if not path.exists():
         raise no_such_base(reference, path)
     if kind == "oci":
-        return open_layout_base(reference, path, tag, architecture, work.store, keep=keep)
+        return open_layout_base(reference, path, tag, wanted.architecture, work.store, keep=keep)
     if not path.is_file():
         hint = f"for a folder write oci:{rest}"
         raise ImageError(f"base {reference}: {path} is not a file", hint)

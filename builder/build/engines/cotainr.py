@@ -202,8 +202,8 @@ def _add_files(request: BuildRequest, built: Path, base: BaseImage) -> SifImage:
     In a layered SIF, cotainr's partition is unchanged.
     """
     recipe = request.recipe
-    locked = resolve_base(f"sif:{built}", recipe.architecture, request.work)
-    opened = open_base(locked, recipe.architecture, request.work)
+    locked = resolve_base(f"sif:{built}", recipe, request.work)
+    opened = open_base(locked, recipe, request.work)
     below = replace(opened, reference=base.reference, digest=base.digest)
     context = LinkContext(PREFIX, "", "", recipe.platform, request.requested)
     # no activation scripts: cotainr's own environment script activates the environment for every

@@ -164,7 +164,7 @@ def _context(dockerfile: str, layers: Mapping[str, Layer]) -> Iterator[bytes]:
 
 def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> BaseImage:
     """Return the finished image, on the base's own layers: the engine compresses them anew."""
-    settings, architecture = request.work.settings, request.recipe.architecture
+    settings = request.work.settings
     image = client.images.get(tag)
     size = int(image.attrs.get("Size") or 0)
     for place in (settings.tmpdir, settings.cache):
@@ -173,8 +173,8 @@ def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> Ba
         archive = folder / "image.tar"
         with archive.open("wb") as out:
             out.writelines(image.save(chunk_size=CHUNK, named=tag))
-        locked = resolve_base(f"docker-archive:{archive}", architecture, request.work)
-        exported = open_base(locked, architecture, request.work)
+        locked = resolve_base(f"docker-archive:{archive}", request.recipe, request.work)
+        exported = open_base(locked, request.recipe, request.work)
     base_layers = {layer.diff_id: layer for layer in base.layers}
     layers = tuple(base_layers.get(layer.diff_id, layer) for layer in exported.layers)
     # make_image sets the recipe's part of the config for all engines, so the Dockerfile's version

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from builder.build.bases.image import BaseImage
-from builder.build.bases.resolve import is_made_here, open_recipe_base, resolve_recipe_base
+from builder.build.bases.resolve import is_made_here, open_base, resolve_base
 from builder.build.image.config import MAX_LAYERS, environment, make_image, most_layers
 from builder.core.errors import ConfigError, ImageError, LockError
 from builder.core.model import Image, Layer, Lock, LockedBase, LockedPackage, SifImage
@@ -76,7 +76,7 @@ def open_locked_base(request: BuildRequest) -> BaseImage:
     locked = _locked_base(request)
     log.info("base %s %s", redact(locked.reference), locked.digest)
     download = request.options.download_base or bool(recipe.step_count)
-    base = open_recipe_base(locked, recipe, request.work, download=download)
+    base = open_base(locked, recipe, request.work, download=download)
     if base.sif is not None and recipe.format != "sif":
         raise ConfigError(
             f"{recipe.source}: the base {recipe.base} is a SIF, and target {recipe.name} "
@@ -90,7 +90,7 @@ def _locked_base(request: BuildRequest) -> LockedBase:
     recipe = request.recipe
     pinned = request.lock.base
     if pinned is None:
-        pinned = resolve_recipe_base(recipe, request.work)
+        pinned = resolve_base(recipe.base, recipe, request.work)
         note = f"the lock pins no base image; {recipe.base} is {pinned.digest} today"
         request.work.reporter.note(note)
     elif pinned.reference != recipe.base:
@@ -122,7 +122,7 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
     def complete() -> BaseImage:
         if request.options.download_base:
             return base
-        return open_recipe_base(locked, recipe, request.work, download=True)
+        return open_base(locked, recipe, request.work, download=True)
 
     packages = request.lock.record.os_packages
     if packages is None:

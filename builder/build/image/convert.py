@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.build.bases.reference import path_and_tag
-from builder.build.bases.resolve import open_base, resolve_base
+from builder.build.bases.resolve import WantedBase, open_base, resolve_base
 from builder.core.errors import UsageError
 from builder.core.model import OCI_MANIFEST, Compression, Descriptor, Image, SifImage
 from builder.core.workspace import Workspace
@@ -60,7 +60,7 @@ def open_image(
         raise UsageError(f"{rest}: a plain squashfs is not an image that builder reads", _NAMES)
     if kind == "oci":
         return read_layout(*path_and_tag(rest, Path()), architecture)
-    wanted = architecture or "amd64"
+    wanted = WantedBase(architecture or "amd64")
     locked = resolve_base(reference, wanted, work)
     base = open_base(locked, wanted, work)
     manifest = work.store.path(base.digest).read_bytes()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from builder.build.bases.resolve import resolve_recipe_base
+from builder.build.bases.resolve import resolve_base
 from builder.build.engines.base import BuildRequest
 from builder.build.engines.layered import Layered
 from builder.build.fetch.packages import fetch_for
@@ -369,7 +369,7 @@ class ImageWheelBuilder:
 
     @cached_property
     def _base(self) -> LockedBase:
-        return self.base or resolve_recipe_base(self.recipe, self.work)
+        return self.base or resolve_base(self.recipe.base, self.recipe, self.work)
 
     @cached_property
     def _request(self) -> SolveRequest:

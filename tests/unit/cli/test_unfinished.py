@@ -41,7 +41,7 @@ def unfinished(copy: TinyProject, monkeypatch: pytest.MonkeyPatch) -> Path:
     def refuse(*args: object) -> LockedBase:
         raise ImageError("debian:bookworm: mmdebstrap failed", "repair it")
 
-    monkeypatch.setattr(locking, "resolve_recipe_base", refuse)
+    monkeypatch.setattr(locking, "resolve_base", refuse)
     edit(copy.recipe, base="debian:bookworm")
     copy.lock.unlink()
     return copy.lock.with_name(f"{copy.lock.name}.unfinished")
@@ -65,7 +65,7 @@ def test_continued(
         assert f"repair it; {unfinished} has the solved packages" in " ".join(result.err.split())
     assert not copy.lock.exists() and do("lock", "--check").code == 4, "nobody takes it for a lock"
 
-    monkeypatch.setattr(locking, "resolve_recipe_base", works)
+    monkeypatch.setattr(locking, "resolve_base", works)
     result = do("lock", "tiny")
     assert result.code == 0 and solves == ["tiny"] and not unfinished.exists()
     assert f"continuing from {unfinished}" in " ".join(result.err.split())

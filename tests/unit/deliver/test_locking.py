@@ -33,7 +33,7 @@ OTHER = LockRecord({"base-packages": '["bye"]'}, os_packages=(OLD,))
 def with_os_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WithOsPackages:
     """Adds OS packages to a lock; the base's apt has version 2 of hello."""
     settings = image_kit.settings(tmp_path)
-    monkeypatch.setattr(locking, "open_recipe_base", lambda *_, **__: image_kit.base())
+    monkeypatch.setattr(locking, "open_base", lambda *_, **__: image_kit.base())
     monkeypatch.setattr(locking, "solve_os_packages", lambda *_: (NEW,))
     return lambda recipe, lock, previous: locking._with_os_packages(
         recipe, Workspace(settings, Store(settings.cache), QUIET), lock, previous

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.build.bases.resolve import open_base, resolve_base
+from builder.build.bases.resolve import WantedBase, open_base, resolve_base
 from builder.build.image.archive import write_docker_archive
 from builder.build.image.config import make_image
 from builder.core.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Lock
@@ -92,8 +92,8 @@ class Place:
     def use_base(self, name: str) -> bool:
         """Builds an image on one; returns whether that was possible."""
         with only_builder_errors():
-            locked = resolve_base(name, "amd64", Workspace(self.settings, self.store))
-            base = open_base(locked, "amd64", Workspace(self.settings, self.store))
+            locked = resolve_base(name, WantedBase("amd64"), Workspace(self.settings, self.store))
+            base = open_base(locked, WantedBase("amd64"), Workspace(self.settings, self.store))
             lock = Lock((), ("linux-64",))
             made = make_image(base, [], recipe=recipe(), lock=lock, env={}, annotations={}, epoch=EPOCH)
             write_layout(made, self.layout, "built", self.store)

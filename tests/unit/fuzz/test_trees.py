@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builder.build.bases.pack import pack_tar
-from builder.build.bases.resolve import open_base, resolve_base
+from builder.build.bases.resolve import WantedBase, open_base, resolve_base
 from builder.core.errors import BuilderError
 from builder.core.store.blobs import Store
 from builder.core.store.walk import remove_tree
@@ -101,9 +101,9 @@ def test_sif(place: Place, whole_sif: Sample, data: st.DataObject) -> None:
     bad.write_bytes(data.draw(whole_sif.damaged()))
     with only_builder_errors():
         locked = resolve_base(
-            "sif:bad.sif", "amd64", Workspace(place.settings, place.store), root=place.folder
+            "sif:bad.sif", WantedBase("amd64", root=place.folder), Workspace(place.settings, place.store)
         )
-        open_base(locked, "amd64", Workspace(place.settings, place.store), root=place.folder)
+        open_base(locked, WantedBase("amd64", root=place.folder), Workspace(place.settings, place.store))
         sif = open_sif(bad, place.store)
         image_tree(sif, place.store)
         place.sif(place.image(), "above.sif", layout="layered", base=sif)

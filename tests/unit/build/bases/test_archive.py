@@ -14,7 +14,7 @@ import pytest
 import zstandard
 
 from builder.build.bases import archive
-from builder.build.bases.resolve import resolve_base
+from builder.build.bases.resolve import WantedBase, resolve_base
 from builder.build.image.archive import write_docker_archive
 from builder.core.errors import ImageError
 from builder.core.model import Image
@@ -41,7 +41,9 @@ def test_damaged_archives(made: Image, store: Store, given: Settings, tmp_path: 
 
     def refused(message: str) -> None:
         with pytest.raises(ImageError, match=message) as caught:
-            resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "fresh")), root=tmp_path)
+            resolve_base(
+                reference, WantedBase("amd64", root=tmp_path), Workspace(given, Store(tmp_path / "fresh"))
+            )
         assert "image.tar" in caught.value.message
         shutil.rmtree(tmp_path / "fresh", ignore_errors=True)
 
@@ -70,13 +72,15 @@ def test_wrong_layer_in_docker_archive(made: Image, store: Store, given: Setting
         m.size = len(d)
     (tmp_path / "saved.tar").write_bytes(tar_bytes(changed))
     with pytest.raises(ImageError, match=r"layer 1/layer.tar is sha256:\w+, its config lists"):
-        resolve_base("docker-archive:saved.tar", "amd64", Workspace(given, store), root=tmp_path)
+        resolve_base("docker-archive:saved.tar", WantedBase("amd64", root=tmp_path), Workspace(given, store))
 
 
 def _refused(file: Path, members: list[tuple[tarfile.TarInfo, bytes]], given: Settings, message: str) -> None:
     file.write_bytes(tar_bytes(members))
     with pytest.raises(ImageError, match=message) as caught:
-        resolve_base(f"docker-archive:{file}", "amd64", Workspace(given, Store(file.parent / "fresh")))
+        resolve_base(
+            f"docker-archive:{file}", WantedBase("amd64"), Workspace(given, Store(file.parent / "fresh"))
+        )
     assert "\n" not in caught.value.message
 
 
@@ -117,10 +121,10 @@ def test_names(made: Image, given: Settings, store: Store, tmp_path: Path, writt
     """A name is found as docker completes it: with Docker Hub's host, ``library/`` and ``latest``."""
     write_docker_archive(made, tmp_path / "image.tar", written)
     work = Workspace(given, store)
-    assert resolve_base(f"docker-archive:image.tar:{asked}", "amd64", work, root=tmp_path)
+    assert resolve_base(f"docker-archive:image.tar:{asked}", WantedBase("amd64", root=tmp_path), work)
     for other in ("other/x:1", "quay.io/team/x:1", "y", "2"):
         with pytest.raises(ImageError, match=f"holds 0 images named '{other}'"):
-            resolve_base(f"docker-archive:image.tar:{other}", "amd64", work, root=tmp_path)
+            resolve_base(f"docker-archive:image.tar:{other}", WantedBase("amd64", root=tmp_path), work)
 
 
 @pytest.mark.parametrize(("magic", "program"), [(b"BZh9", "bzip2"), (b"\xfd7zXZ\0", "xz")])
@@ -128,7 +132,7 @@ def test_other_compression(given: Settings, store: Store, tmp_path: Path, magic:
     """An archive of another compression is refused with the command that decompresses it."""
     (tmp_path / "image.tar").write_bytes(magic + bytes(600))
     with pytest.raises(ImageError, match=f"is compressed with {program}") as caught:
-        resolve_base("docker-archive:image.tar", "amd64", Workspace(given, store), root=tmp_path)
+        resolve_base("docker-archive:image.tar", WantedBase("amd64", root=tmp_path), Workspace(given, store))
     assert caught.value.hint == f"run {program} -d {tmp_path / 'image.tar'}"
 
 
@@ -138,15 +142,17 @@ def test_compressed_archives(
 ) -> None:
     """Archives may be compressed, and leave nothing but the image in the store."""
     reference = write_base("docker-archive", made, tmp_path)
-    plain = resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "a")), root=tmp_path)
+    plain = resolve_base(
+        reference, WantedBase("amd64", root=tmp_path), Workspace(given, Store(tmp_path / "a"))
+    )
     file = tmp_path / "image.tar"
     file.write_bytes(compress(file.read_bytes()))
     store = Store(tmp_path / "b")
-    assert resolve_base(reference, "amd64", Workspace(given, store), root=tmp_path) == plain
+    assert resolve_base(reference, WantedBase("amd64", root=tmp_path), Workspace(given, store)) == plain
     assert not any(store.tmp.iterdir())
     file.write_bytes(file.read_bytes()[:-200])
     with pytest.raises(ImageError, match="archive|damaged"):
-        resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "c")), root=tmp_path)
+        resolve_base(reference, WantedBase("amd64", root=tmp_path), Workspace(given, Store(tmp_path / "c")))
 
 
 def test_compressed_archive_is_read_once(
@@ -158,7 +164,7 @@ def test_compressed_archive_is_read_once(
     file.write_bytes(gzip.compress(file.read_bytes()))
     read: list[Path] = []
     monkeypatch.setattr(archive, "inflate", lambda path: (read.append(path), inflate(path))[1])
-    resolve_base("docker-archive:image.tar", "amd64", Workspace(given, store), root=tmp_path)
+    resolve_base("docker-archive:image.tar", WantedBase("amd64", root=tmp_path), Workspace(given, store))
     assert read == [file]
 
 
@@ -175,6 +181,6 @@ def test_names_with_a_dot(made: Image, given: Settings, store: Store, tmp_path: 
             changed = json.dumps([{**found, "Config": f"./{found['Config']}", "Layers": names}]).encode()
             m.size = len(changed)
             members[number] = m, changed
-    plain = resolve_base(reference, "amd64", Workspace(given, store), root=tmp_path)
+    plain = resolve_base(reference, WantedBase("amd64", root=tmp_path), Workspace(given, store))
     file.write_bytes(tar_bytes(members))
-    assert resolve_base(reference, "amd64", Workspace(given, store), root=tmp_path) == plain
+    assert resolve_base(reference, WantedBase("amd64", root=tmp_path), Workspace(given, store)) == plain

@@ -9,7 +9,7 @@ import pytest
 
 from builder.build.bases import debian_mirror, mmdebstrap
 from builder.build.bases.mmdebstrap import DebianBase
-from builder.build.bases.resolve import open_base, resolve_base
+from builder.build.bases.resolve import WantedBase, open_base, resolve_base
 from builder.core.errors import ImageError
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
@@ -22,7 +22,9 @@ from tests.support.images import make_test_image
 def test_offline(store: Store, tmp_path: Path) -> None:
     """Offline, a base that was never made is an error."""
     with pytest.raises(ImageError, match="is not in the cache, and this build is offline"):
-        resolve_base("debian:bookworm", "amd64", Workspace(settings(tmp_path, offline=True), store))
+        resolve_base(
+            "debian:bookworm", WantedBase("amd64"), Workspace(settings(tmp_path, offline=True), store)
+        )
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, state: list[Any]) -> list[str]:
@@ -46,18 +48,23 @@ def test_made_again_when_mirror_moves(store: Store, given: Settings, monkeypatch
     """A base is made once, and again when the mirror has changed."""
     state: list[Any] = ["monday"]
     calls = pretend(monkeypatch, state)
-    first = resolve_base("debian:bookworm", "amd64", Workspace(given, store))
-    assert resolve_base("debian:bookworm", "amd64", Workspace(given, store)) == first and calls == [
-        "ca-certificates"
-    ]
-    resolve_base("debian:bookworm", "amd64", Workspace(given, store), packages=["git"])
+    first = resolve_base("debian:bookworm", WantedBase("amd64"), Workspace(given, store))
+    assert resolve_base(
+        "debian:bookworm", WantedBase("amd64"), Workspace(given, store)
+    ) == first and calls == ["ca-certificates"]
+    resolve_base("debian:bookworm", WantedBase("amd64", base_packages=["git"]), Workspace(given, store))
     assert calls == ["ca-certificates", "ca-certificates,git"]
     state[0] = "tuesday"
-    second = resolve_base("debian:bookworm", "amd64", Workspace(given, store))
+    second = resolve_base("debian:bookworm", WantedBase("amd64"), Workspace(given, store))
     assert second != first and len(calls) == 3
     state[0] = None  # the mirror does not answer: what was made last
-    assert resolve_base("debian:bookworm", "amd64", Workspace(given, store)) == second and len(calls) == 3
-    assert open_base(first, "amd64", Workspace(given, store)).digest == first.digest, "still in the store"
+    assert (
+        resolve_base("debian:bookworm", WantedBase("amd64"), Workspace(given, store)) == second
+        and len(calls) == 3
+    )
+    assert open_base(first, WantedBase("amd64"), Workspace(given, store)).digest == first.digest, (
+        "still in the store"
+    )
     assert len(calls) == 3
 
 
@@ -67,12 +74,12 @@ def test_pinned_base_is_missing(
     """A pinned base that the mirror cannot make any more is an error."""
     state: list[Any] = ["monday"]
     pretend(monkeypatch, state)
-    locked = resolve_base("debian:bookworm", "amd64", Workspace(given, store))
+    locked = resolve_base("debian:bookworm", WantedBase("amd64"), Workspace(given, store))
     fresh = Store(tmp_path / "another-machine")
-    assert open_base(locked, "amd64", Workspace(given, fresh)).digest == locked.digest
+    assert open_base(locked, WantedBase("amd64"), Workspace(given, fresh)).digest == locked.digest
     state[0] = "tuesday"
     with pytest.raises(
         ImageError, match=f"pins debian:bookworm as {locked.digest}, but .* have changed"
     ) as caught:
-        open_base(locked, "amd64", Workspace(given, Store(tmp_path / "third")))
+        open_base(locked, WantedBase("amd64"), Workspace(given, Store(tmp_path / "third")))
     assert "builder lock --update-base" in caught.value.hint

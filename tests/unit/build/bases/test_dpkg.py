@@ -89,7 +89,7 @@ def test_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layers = [layer(store, *members) for members in (SYSTEM, [member("a", b"")], LISTED)]
     layers[1] = replace(layers[1], path=tmp_path / "missing")
     bases = iter([base(*layers)])
-    monkeypatch.setattr(module, "open_recipe_base", lambda *_, **__: next(bases))
+    monkeypatch.setattr(module, "open_base", lambda *_, **__: next(bases))
     work, locked = Workspace(settings(tmp_path), store), LockedBase("x", "sha256:" + "b" * 64)
     found = [base_system(locked, recipe(), work) for _ in range(2)]
     assert found == [BaseSystem("debian", "12", (BASH, ZLIB))] * 2

@@ -8,7 +8,7 @@ import pytest
 
 from builder.build.bases import debian_mirror, mmdebstrap
 from builder.build.bases.mmdebstrap import DebianBase, mmdebstrap_error
-from builder.build.bases.resolve import resolve_base
+from builder.build.bases.resolve import WantedBase, resolve_base
 from builder.core.errors import ImageError
 from builder.core.progress import QUIET
 from builder.core.settings import Settings
@@ -52,7 +52,7 @@ def test_ordinary_user_who_cannot(
     monkeypatch.setattr(mmdebstrap.os, "geteuid", lambda: 987654)
     monkeypatch.setattr(mmdebstrap, "ranges", lambda file: [])
     with pytest.raises(ImageError, match=message) as caught:
-        resolve_base("debian:bookworm", "amd64", Workspace(given, store))
+        resolve_base("debian:bookworm", WantedBase("amd64"), Workspace(given, store))
     assert hint in caught.value.hint
 
 
@@ -117,7 +117,7 @@ def test_foreign_processor(
     monkeypatch.setattr(mmdebstrap, "host_architecture", lambda: "amd64")
     monkeypatch.setattr(mmdebstrap, "is_registered", lambda architecture: False)
     with pytest.raises(ImageError, match="the base is for arm64, this host is amd64") as caught:
-        resolve_base("debian:bookworm", "arm64", Workspace(given, store))
+        resolve_base("debian:bookworm", WantedBase("arm64"), Workspace(given, store))
     assert "apt-get install qemu-user-static binfmt-support" in caught.value.hint
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from builder.build.bases import python as module
 from builder.build.bases.python import base_glibc, base_python, find_glibc, find_python
-from builder.build.bases.resolve import resolve_recipe_base
+from builder.build.bases.resolve import resolve_base
 from builder.build.fetch.venv import BasePython
 from builder.core.errors import ConfigError, ImageError
 from builder.core.model import Layer, LockedBase
@@ -161,7 +161,7 @@ def test_glibc_of_files(tmp_path: Path, kind: str) -> None:
     if kind == "sif":
         place.sif(made)
     work, more = Workspace(place.settings, place.store), recipe(tmp_path, base=reference)
-    assert base_glibc(resolve_recipe_base(more, work), more, work) == "2.41"
+    assert base_glibc(resolve_base(more.base, more, work), more, work) == "2.41"
 
 
 def test_glibc_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ def test_glibc_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr("builder.build.bases.sif.fetch_layer", fetch)
     remote = base(*(replace(one, path=None) for one in here))
-    monkeypatch.setattr(module, "open_recipe_base", lambda *_, **__: remote)
+    monkeypatch.setattr(module, "open_base", lambda *_, **__: remote)
     for _ in range(2):
         work = Workspace(settings(tmp_path), store)
         assert base_glibc(LockedBase("docker://h/x", "sha256:1"), recipe(), work) == "2.41"
@@ -184,7 +184,7 @@ def test_glibc_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_no_glibc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, reporter = Store(tmp_path / "cache"), Warnings()
-    monkeypatch.setattr(module, "open_recipe_base", lambda *_, **__: base(layer(store, *ALPINE)))
+    monkeypatch.setattr(module, "open_base", lambda *_, **__: base(layer(store, *ALPINE)))
     work = Workspace(settings(tmp_path), store, reporter)
     assert base_glibc(LockedBase("docker://h/alpine", "sha256:1"), recipe(), work) == ""
     assert any("has no glibc: compiled packages do not run there" in text for text in reporter.messages)
@@ -199,7 +199,7 @@ def test_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         opened.append(args)
         return base(layer(store, *DEBIAN))
 
-    monkeypatch.setattr(module, "open_recipe_base", open_base)
+    monkeypatch.setattr(module, "open_base", open_base)
     locked = LockedBase("debian:bookworm", "sha256:" + "b" * 64)
     assert base_python(locked, recipe(python="base"), Workspace(given, store)) == BasePython(
         "/usr/bin/python3.11", "3.11.2"
@@ -214,7 +214,7 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source.parent.mkdir()
     source.write_text("base: debian:bookworm\npython: base\n")
     bases = iter([base(layer(store, *files("usr/bin/sh"))), base(layer(store, *CONDA))])
-    monkeypatch.setattr(module, "open_recipe_base", lambda *_, **__: next(bases))
+    monkeypatch.setattr(module, "open_base", lambda *_, **__: next(bases))
     with pytest.raises(ImageError, match=r"tiny.yaml:2: python: the base debian:bookworm has no Python 3"):
         base_python(LockedBase("x", "sha256:1"), recipe(tmp_path, python="base"), Workspace(given, store))
     own = recipe(tmp_path, python="base", conda={"prefix": "/opt/conda"})

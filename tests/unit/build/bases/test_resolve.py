@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.build.bases.resolve import check_base, open_base, resolve_base
+from builder.build.bases.resolve import WantedBase, check_base, open_base, resolve_base
 from builder.core.errors import ConfigError, ImageError
 from builder.core.model import Image, LockedBase
 from builder.core.settings import Settings
@@ -36,9 +36,9 @@ def made(tmp_path: Path) -> Image:
 def test_local_images(kind: str, made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
     """Images in layouts and archives are opened, always with the same digest."""
     reference = write_base(kind, made, tmp_path)
-    locked = resolve_base(reference, "amd64", Workspace(given, store), root=tmp_path)
+    locked = resolve_base(reference, WantedBase("amd64", root=tmp_path), Workspace(given, store))
     assert locked.reference == reference
-    found = open_base(locked, "amd64", Workspace(given, store), root=tmp_path)
+    found = open_base(locked, WantedBase("amd64", root=tmp_path), Workspace(given, store))
     assert found.digest == locked.digest
     assert [x.diff_id for x in found.layers] == [x.diff_id for x in made.layers]
     assert found.config == json.loads(made.config)
@@ -51,7 +51,10 @@ def test_local_images(kind: str, made: Image, store: Store, given: Settings, tmp
     if kind != "docker save":
         assert [x.descriptor for x in found.layers] == [x.descriptor for x in made.layers]
     again = Store(tmp_path / "another")
-    assert resolve_base(reference, "amd64", Workspace(settings(tmp_path), again), root=tmp_path) == locked
+    assert (
+        resolve_base(reference, WantedBase("amd64", root=tmp_path), Workspace(settings(tmp_path), again))
+        == locked
+    )
 
 
 @pytest.mark.parametrize("kind", ["oci", "docker-archive", "docker save"])
@@ -64,7 +67,7 @@ def test_other_image_than_locked(
     with pytest.raises(
         ImageError, match=f"pins the base {reference} as sha256:eee.* but it holds sha256"
     ) as caught:
-        open_base(locked, "amd64", Workspace(given, store), root=tmp_path)
+        open_base(locked, WantedBase("amd64", root=tmp_path), Workspace(given, store))
     assert "--update-base" in caught.value.hint
 
 
@@ -72,7 +75,9 @@ def test_wrong_architecture(made: Image, store: Store, given: Settings, tmp_path
     """An image for another architecture is refused."""
     reference = write_base("oci", made, tmp_path)
     with pytest.raises(ImageError, match="is for linux/amd64, the recipe for linux/arm64"):
-        open_base(LockedBase(reference, made.digest), "arm64", Workspace(given, store), root=tmp_path)
+        open_base(
+            LockedBase(reference, made.digest), WantedBase("arm64", root=tmp_path), Workspace(given, store)
+        )
 
 
 @pytest.mark.parametrize("names", [{"architecture": "", "os": ""}, {"architecture": None, "os": None}, {}])
@@ -87,7 +92,7 @@ def test_config_without_architecture(
     locked = LockedBase("oci:layout:x", made.digest)
     work = Workspace(given, store)
     for architecture in ("amd64", "arm64"):
-        found = open_base(locked, architecture, work, root=tmp_path)
+        found = open_base(locked, WantedBase(architecture, root=tmp_path), work)
         assert found.config["config"]["Labels"] == {"odd": ""}
     assert write_sif(made, tmp_path / "a.sif", work).architecture == "amd64"
     assert write_plain(made, tmp_path / "a.sqsh", work)
@@ -99,7 +104,7 @@ def test_damaged_layer_in_layout(made: Image, store: Store, given: Settings, tmp
     path = tmp_path / "layout/blobs/sha256" / made.layers[0].descriptor.digest[7:]
     path.write_bytes(b"?" * path.stat().st_size)
     with pytest.raises(ImageError, match="its content does not match its digest"):
-        resolve_base(reference, "amd64", Workspace(given, store), root=tmp_path)
+        resolve_base(reference, WantedBase("amd64", root=tmp_path), Workspace(given, store))
 
 
 @pytest.mark.parametrize(
@@ -155,10 +160,10 @@ def test_mirror_in_a_folder(made: Image, store: Store, given: Settings, tmp_path
     reference = "docker://r.invalid/base:1"
     mirrors = ((reference, f"oci:{path}"),)
     mirrored = Workspace(replace(given, mirrors=mirrors), store)
-    locked = resolve_base(reference, "amd64", mirrored)
-    first = open_base(locked, "amd64", mirrored)
+    locked = resolve_base(reference, WantedBase("amd64"), mirrored)
+    first = open_base(locked, WantedBase("amd64"), mirrored)
     shutil.rmtree(tmp_path / "layout")
-    again = open_base(locked, "amd64", Workspace(replace(given, offline=True), store))
+    again = open_base(locked, WantedBase("amd64"), Workspace(replace(given, offline=True), store))
     assert (again.digest, again.config) == (first.digest, first.config)
     assert [x.descriptor for x in again.layers] == [x.descriptor for x in made.layers]
     assert all(x.path and x.path.is_relative_to(store.root) and x.path.exists() for x in again.layers)

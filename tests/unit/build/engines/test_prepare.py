@@ -68,7 +68,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         calls.append(download)
         return image_kit.base(reference="docker://host.example/os:1")
 
-    monkeypatch.setattr(prepare, "open_recipe_base", open_base)
+    monkeypatch.setattr(prepare, "open_base", open_base)
     return calls
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.build.bases.resolve import open_base, resolve_base
+from builder.build.bases.resolve import WantedBase, open_base, resolve_base
 from builder.core.errors import ImageError
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
@@ -43,7 +43,11 @@ def _refused(place: Place, data: bytes | None, architecture: str = "amd64") -> I
     if data is not None:
         path.write_bytes(data)
     with pytest.raises(ImageError) as e:
-        resolve_base("sif:base.sif", architecture, Workspace(place.settings, place.store), root=place.folder)
+        resolve_base(
+            "sif:base.sif",
+            WantedBase(architecture, root=place.folder),
+            Workspace(place.settings, place.store),
+        )
     assert "base.sif" in e.value.message
     assert e.value.hint
     return e.value
@@ -93,8 +97,10 @@ def test_not_squashfs(place: Place, good: bytes) -> None:
 def test_config_from_scripts(place: Place, good: bytes) -> None:
     """Without an OCI config, one is composed of scripts and labels."""
     (place.folder / "base.sif").write_bytes(without_descriptors(good))
-    locked = resolve_base("sif:base.sif", "amd64", Workspace(place.settings, place.store), root=place.folder)
-    base = open_base(locked, "amd64", Workspace(place.settings, place.store), root=place.folder)
+    locked = resolve_base(
+        "sif:base.sif", WantedBase("amd64", root=place.folder), Workspace(place.settings, place.store)
+    )
+    base = open_base(locked, WantedBase("amd64", root=place.folder), Workspace(place.settings, place.store))
     env = dict(e.split("=", 1) for e in base.config["config"]["Env"])
     assert env["PATH"].startswith("/opt/conda/bin:")
     assert base.config["config"]["Entrypoint"] == ["/.singularity.d/runscript"]
@@ -160,7 +166,7 @@ def _refused_base(place: Place, data: bytes) -> ImageError:
 def resolve_base_or_error(place: Place) -> object:
     try:
         return resolve_base(
-            "sif:base.sif", "amd64", Workspace(place.settings, place.store), root=place.folder
+            "sif:base.sif", WantedBase("amd64", root=place.folder), Workspace(place.settings, place.store)
         )
     except ImageError as e:
         return e
