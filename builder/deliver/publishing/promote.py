@@ -27,7 +27,7 @@ from .published import read_published
 from .pull import reference_of, resolve_published
 from .release import RELEASE, SMOKE_REPORT, ReleaseRecord, attached_releases
 from .seal import Seal, Signer
-from .tags import CANDIDATE, TagDigests, TagPlan, check_tags, move_tags
+from .tags import CANDIDATE, TagDigests, Tagging, TagPlan
 from .verify import check_report, signed_releases
 
 _GO_BACK = "name the image to go back to: --back-to TAG"
@@ -76,9 +76,8 @@ class TagMoves:
             VerifyError, RegistryError: see :class:`builder.deliver.publishing.seal.Seal`.
         """
         seal = self.seal
-        return move_tags(
-            seal.place, seal.plan, seal.image, self.named, force=self.force, announce=seal.record
-        )
+        tagging = Tagging(seal.place, seal.plan, seal.image, self.force)
+        return tagging.move(self.named, seal.record)
 
 
 def plan_promotion(
@@ -96,7 +95,7 @@ def plan_promotion(
     signer = Signer.of(place.name, recipe.root, options.key)
     plan = TagPlan.of(recipe, options.month).only(options.only, recipe.name)
     image = _find_image(recipe, place, options.origin or CANDIDATE)
-    named = check_tags(place, plan, image, force=options.force, reporter=reporter)
+    named = Tagging(place, plan, image, options.force).check(reporter)
     attached = _attached(place, image.digest, signer)
     seal = Seal(place, image, recipe.name, plan, "promote", signer, attached)
     return TagMoves(seal, named, _passed(recipe, seal), force=options.force)

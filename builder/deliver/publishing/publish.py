@@ -37,7 +37,7 @@ from .read_back import Verified, push_and_read_back
 from .reuse import is_reused, reusing
 from .seal import Seal, Signer
 from .smoke_record import known_verdict
-from .tags import TagDigests, TagPlan, check_tags, move_tags
+from .tags import TagDigests, Tagging, TagPlan
 from .verify import Trust
 
 
@@ -175,14 +175,14 @@ def _publish_to(
 
     With ``--no-tags`` the plan has no tags: nothing is tested, and none moves.
     """
-    recipe, plan, force = result.recipe, options.tags_of(result.recipe), options.force
+    recipe, plan = result.recipe, options.tags_of(result.recipe)
     release = testers.Release(result, options.annotations)
     digest = release.image.digest
 
     # without tags nothing is released
     signer = Signer.of(destination.name, recipe.root, options.sign) if plan.tags else Signer()
-    reporter = project.work.reporter
-    before = check_tags(destination, plan, release.image, force=force, reporter=reporter)
+    tagging = Tagging(destination, plan, release.image, options.force)
+    before = tagging.check(project.work.reporter)
     if options.dry_run:
         name = destination.name
         return Published(recipe.name, name, digest, plan.tags, dry_run=True, before=before)
@@ -200,7 +200,7 @@ def _publish_to(
     if plan.tags:
         release.require_verdict()
     seal = Seal(destination, release.image, recipe.name, plan, "publish", signer, attached)
-    before = move_tags(destination, plan, release.image, before, force=force, announce=seal.record)
+    before = replace(tagging, image=release.image).move(before, seal.record)
     return Published(
         recipe.name,
         destination.name,

@@ -147,70 +147,95 @@ def check_tag(tag: str, recipe: Recipe, option: str | None) -> None:
     raise ConfigError(f"{where}: {tag!r} is not a tag", f"{TAG_RULE}: write {valid}")
 
 
-def check_tags(
-    destination: PublishDestination,
-    plan: TagPlan,
-    image: Image,
-    *,
-    force: bool,
-    reporter: Reporter = QUIET,
-) -> TagDigests:
-    """Return the digests that all tags name now (None: no such tag), if all may move to an image.
+@dataclass(frozen=True, slots=True)
+class Tagging:
+    """Points the tags of a plan at an image."""
 
-    Args:
-        destination: where the image is to be published.
-        plan: the tags.
-        image: the image.
-        force: every tag may move.
-        reporter: receives a note if nothing tells whether a tag goes back.
+    destination: PublishDestination
+    plan: TagPlan
+    image: Image
+    force: bool = False
+    """Every tag may move."""
 
-    Raises:
-        TagExistsError: a fixed tag names another digest, or another tag would go back to an older
-            image or names an index of several platforms.
-        RegistryError: the registry cannot be reached.
-    """
-    found = dict(in_parallel(destination.resolve, plan.tags, CHECKS))
-    moving = {tag: named for tag, named in found.items() if named and named.digest != image.digest}
-    if not force:
-        for tag, named in moving.items():
-            _check_move(destination, plan, tag, named, image, reporter)
-    digests = {tag: named.digest if named else None for tag, named in found.items()}
-    shown = ", ".join(f"{tag} ({digest or 'new'})" for tag, digest in digests.items()) or "none"
-    log.info("tags of %s that may move to %s: %s", destination.name, image.digest, shown)
-    return digests
+    def check(self, reporter: Reporter = QUIET) -> TagDigests:
+        """Return the digests that all tags name now (None: no such tag), if all may move.
 
+        Args:
+            reporter: receives a note if nothing tells whether a tag goes back.
 
-def _check_move(
-    destination: PublishDestination,
-    plan: TagPlan,
-    tag: str,
-    named: Descriptor,
-    image: Image,
-    reporter: Reporter,
-) -> None:
-    """Raise TagExistsError if a tag may not move from the image that it names."""
-    where, now, ours = f"{destination.name}:{tag}", named.digest[:19], image.digest[:19]
-    if tag in plan.fixed:
-        plain = [other for other in plan.tags if other not in plan.fixed]
-        only = f"; to move {plain[0]} alone: --only {plain[0]}; or " if plain else ": "
-        hint = f"a dated tag is a record{only}use another --tag, or --force to overwrite it"
-        raise TagExistsError(f"{where} exists and is {now}, not {ours}", hint)
-    if named.media_type in INDEXES:
-        raise TagExistsError(
-            f"{where} is an index of several images, and {ours} is one image",
-            "publish to another repository or tag, or --force to replace the index",
-        )
-    if tag == CANDIDATE:
-        return
-    created, theirs = _created(image.manifest), _created_there(destination, named)
-    if created is None or theirs is None or theirs == created:
-        reporter.note(f"{where} is {now}; the creation times do not tell which image is newer")
-    elif created < theirs:
-        raise TagExistsError(
-            f"{where} would go back to an older image: "
-            f"it is {now}, created {theirs:%Y-%m-%dT%H:%M:%SZ}",
-            "publish without tags (--no-tags), or --force to move it back",
-        )
+        Raises:
+            TagExistsError: a fixed tag names another digest, or another tag would go back to an
+                older image or names an index of several platforms.
+            RegistryError: the registry cannot be reached.
+        """
+        found = dict(in_parallel(self.destination.resolve, self.plan.tags, CHECKS))
+        for tag, named in found.items() if not self.force else ():
+            if named and named.digest != self.image.digest:
+                self._check_move(tag, named, reporter)
+        digests = {tag: named.digest if named else None for tag, named in found.items()}
+        shown = ", ".join(f"{tag} ({digest or 'new'})" for tag, digest in digests.items()) or "none"
+        place = self.destination.name
+        log.info("tags of %s that may move to %s: %s", place, self.image.digest, shown)
+        return digests
+
+    def _check_move(self, tag: str, named: Descriptor, reporter: Reporter) -> None:
+        """Raise TagExistsError if a tag may not move from the image that it names."""
+        where = f"{self.destination.name}:{tag}"
+        now, ours = named.digest[:19], self.image.digest[:19]
+        if tag in self.plan.fixed:
+            plain = [other for other in self.plan.tags if other not in self.plan.fixed]
+            only = f"; to move {plain[0]} alone: --only {plain[0]}; or " if plain else ": "
+            hint = f"a dated tag is a record{only}use another --tag, or --force to overwrite it"
+            raise TagExistsError(f"{where} exists and is {now}, not {ours}", hint)
+        if named.media_type in INDEXES:
+            raise TagExistsError(
+                f"{where} is an index of several images, and {ours} is one image",
+                "publish to another repository or tag, or --force to replace the index",
+            )
+        if tag == CANDIDATE:
+            return
+        created, theirs = _created(self.image.manifest), _created_there(self.destination, named)
+        if created is None or theirs is None or theirs == created:
+            reporter.note(f"{where} is {now}; the creation times do not tell which image is newer")
+        elif created < theirs:
+            raise TagExistsError(
+                f"{where} would go back to an older image: "
+                f"it is {now}, created {theirs:%Y-%m-%dT%H:%M:%SZ}",
+                "publish without tags (--no-tags), or --force to move it back",
+            )
+
+    def move(self, before: TagDigests, announce: Callable[[TagDigests], None]) -> TagDigests:
+        """Check all tags again (test and push may have taken hours) and move them.
+
+        If two publishes race, the one that loses a fixed tag fails. One that loses only other tags,
+        such as ``latest``, moves them again, three times at most. Tags that all name the image
+        already are not asked for again.
+
+        Args:
+            before: the digests that the tags named at the first check.
+            announce: called before each attempt, with the digests that the tags name until then.
+
+        Returns:
+            The digests that the tags named before they moved.
+
+        Raises:
+            TagExistsError, RegistryError: see :meth:`check` and :func:`move_all`.
+        """
+        last = dict(before)
+        if all(digest == self.image.digest for digest in before.values()):
+            announce(before)
+            return last
+        for tries_left in reversed(range(_TRIES)):
+            named = self.check()
+            last |= {tag: digest for tag, digest in named.items() if digest != self.image.digest}
+            announce(named)
+            try:
+                move_all(self.destination, self.plan.tags, self.image, named)
+                break
+            except TagLost as e:
+                if e.tag in self.plan.fixed or not tries_left:
+                    raise
+        return last
 
 
 def _created_there(destination: PublishDestination, named: Descriptor) -> datetime.datetime | None:
@@ -234,52 +259,6 @@ def _created(manifest: bytes) -> datetime.datetime | None:
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
     return time if time.timestamp() != DEFAULT_EPOCH else None
-
-
-def move_tags(
-    destination: PublishDestination,
-    plan: TagPlan,
-    image: Image,
-    before: TagDigests,
-    *,
-    force: bool,
-    announce: Callable[[TagDigests], None] = lambda named: None,
-) -> TagDigests:
-    """Check all tags again (test and push may have taken hours) and move them.
-
-    If two publishes race, the one that loses a fixed tag fails. One that loses only other tags,
-    such as ``latest``, moves them again, three times at most. Tags that all name the image already
-    are not asked for again.
-
-    Args:
-        destination: where the image is.
-        plan: the tags.
-        image: an image that was pushed.
-        before: the digests that the tags named at the first check.
-        force: every tag may move.
-        announce: called before each attempt, with the digests that the tags name until then.
-
-    Returns:
-        The digests that the tags named before they moved.
-
-    Raises:
-        TagExistsError, RegistryError: see :func:`check_tags` and :func:`move_all`.
-    """
-    last = dict(before)
-    if all(digest == image.digest for digest in before.values()):
-        announce(before)
-        return last
-    for tries_left in reversed(range(_TRIES)):
-        named = check_tags(destination, plan, image, force=force)
-        last |= {tag: digest for tag, digest in named.items() if digest != image.digest}
-        announce(named)
-        try:
-            move_all(destination, plan.tags, image, named)
-            break
-        except TagLost as e:
-            if e.tag in plan.fixed or not tries_left:
-                raise
-    return last
 
 
 def move_all(

@@ -12,7 +12,7 @@ import pytest
 from builder.core.errors import ImageError, TagExistsError
 from builder.core.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image
 from builder.deliver.publishing import tags as module
-from builder.deliver.publishing.tags import TagPlan, check_tags
+from builder.deliver.publishing.tags import Tagging, TagPlan
 from builder.formats.registry.manifests import TagMove
 from builder.formats.registry.referrers import CREATED
 from builder.lock.config.recipe import Recipe, Registry
@@ -67,7 +67,7 @@ def check(
 ) -> tuple[dict[str, str | None], list[str]]:
     reporter = Notes()
     ours = image(created) if created else image()
-    named = check_tags(place, plan(month, *tags), ours, force=force, reporter=reporter)
+    named = Tagging(place, plan(month, *tags), ours, force).check(reporter)
     return named, reporter.notes
 
 
