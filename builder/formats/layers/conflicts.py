@@ -86,6 +86,10 @@ class Resolution:
     """By package key: paths that are written under another path."""
 
 
+#: Packages in link order, with what they contain.
+_Brought = Sequence[tuple[LockedPackage, Sequence[IndexEntry]]]
+
+
 class _Claim(NamedTuple):
     """A package that contains a path. A named tuple: each file of an environment needs one."""
 
@@ -117,8 +121,9 @@ def resolve_conflicts(
             the prefix.
     """
     root = f"{prefix.strip('/')}/".lstrip("/")
-    moved = _moved(packages, _Redirects(packages, indexes, link_target, root), indexes)
-    last, contested, compiled = _claims(packages, indexes, moved)
+    brought = _with_entries(packages, indexes)
+    moved = _Redirects(brought, link_target, root).moved()
+    last, contested, compiled = _claims(brought, moved)
     leave_out = {key: set(paths) for key, paths in removed.items()}
     conflicts = []
     for path, claims in sorted(contested.items()):
@@ -136,10 +141,14 @@ def resolve_conflicts(
     return Resolution(tuple(conflicts), left_out, moved)
 
 
+def _with_entries(
+    packages: Sequence[LockedPackage], indexes: Mapping[str, PackageIndex]
+) -> _Brought:
+    return [(package, indexes[package.key].entries) for package in packages]
+
+
 def _claims(
-    packages: Sequence[LockedPackage],
-    indexes: Mapping[str, PackageIndex],
-    moved: Mapping[str, Mapping[str, str]],
+    brought: _Brought, moved: Mapping[str, Mapping[str, str]]
 ) -> tuple[dict[str, _Claim], dict[str, list[_Claim]], list[tuple[str, _Claim]]]:
     """Return the last claim of each image path, all claims of contested paths, and modules.
 
@@ -148,9 +157,9 @@ def _claims(
     last: dict[str, _Claim] = {}
     contested: dict[str, list[_Claim]] = {}
     compiled: list[tuple[str, _Claim]] = []
-    for number, package in enumerate(packages):
+    for number, (package, entries) in enumerate(brought):
         new_paths = moved.get(package.key, {})
-        for e in indexes[package.key].entries:
+        for e in entries:
             if e.kind == "dir":
                 continue
             path = new_paths.get(e.path, e.path)
@@ -166,27 +175,11 @@ def _claims(
 # files below symlinks -----------------------------------------------------------------------------
 
 
-def _moved(
-    packages: Sequence[LockedPackage], redirects: _Redirects, indexes: Mapping[str, PackageIndex]
-) -> dict[str, dict[str, str]]:
-    """Return old path to new path, by package key, of everything that is below a symlink."""
-    if not redirects.blocked:  # nearly always
-        return {}
-    moved = {p.key: redirects.of_package(p, indexes[p.key].entries) for p in packages}
-    return {key: paths for key, paths in moved.items() if paths}
-
-
 class _Redirects:
     """Where files go whose folder is a symlink (or a file) of another package."""
 
-    def __init__(
-        self,
-        packages: Sequence[LockedPackage],
-        indexes: Mapping[str, PackageIndex],
-        link_target: LinkTarget,
-        root: str,
-    ) -> None:
-        self._packages = packages
+    def __init__(self, brought: _Brought, link_target: LinkTarget, root: str) -> None:
+        self._brought = brought
         self._root = root
         self._link_target = link_target
         self._targets: dict[str, str] = {}
@@ -194,8 +187,8 @@ class _Redirects:
         self._links: dict[str, int] = {}
         files: set[str] = set()
         folders: set[str] = set()
-        for number, package in enumerate(packages):
-            for e in indexes[package.key].entries:
+        for number, (_, entries) in enumerate(brought):
+            for e in entries:
                 if e.kind == "dir":
                     folders.add(e.path)
                     continue
@@ -206,10 +199,21 @@ class _Redirects:
                 else:
                     self._links.pop(e.path, None)
         self._folders = _with_ancestors(folders)
-        self.blocked = self._folders & files
-        """Paths that are a folder of one package and a symlink or file of another one."""
+        #: Paths that are a folder of one package and a symlink or file of another one.
+        self._blocked = self._folders & files
 
-    def of_package(self, package: LockedPackage, entries: Sequence[IndexEntry]) -> dict[str, str]:
+    def moved(self) -> dict[str, dict[str, str]]:
+        """Return old path to new path, by package key, of everything that is below a symlink.
+
+        Raises:
+            LayerError: see :meth:`_of_package`.
+        """
+        if not self._blocked:  # nearly always
+            return {}
+        moved = {package.key: self._of_package(package, own) for package, own in self._brought}
+        return {key: paths for key, paths in moved.items() if paths}
+
+    def _of_package(self, package: LockedPackage, entries: Sequence[IndexEntry]) -> dict[str, str]:
         """Return old path to new path of the package's entries that are moved.
 
         Raises:
@@ -245,7 +249,7 @@ class _Redirects:
         found = ""
         try:
             for found in walk(folder, link_text):
-                if found in self.blocked:
+                if found in self._blocked:
                     raise LayerError(
                         f"{package.name} needs a folder at /{found}, where another package has a file",
                         _INCOMPATIBLE,
@@ -260,14 +264,15 @@ class _Redirects:
         return found
 
     def _outside(self, link: str, of: str) -> LayerError:
-        package = self._packages[self._links[link]]
+        package, _ = self._brought[self._links[link]]
         hint = "do not use this package"
         return LayerError(f"the link /{link} of {package.name} points outside the {of}", hint)
 
     def _target(self, link: str) -> str:
         """Return the text of a symlink."""
         if link not in self._targets:
-            self._targets[link] = self._link_target(self._packages[self._links[link]], link)
+            package, _ = self._brought[self._links[link]]
+            self._targets[link] = self._link_target(package, link)
         return self._targets[link]
 
 
