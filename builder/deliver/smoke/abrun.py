@@ -160,13 +160,15 @@ class _Run:
 
     folder: str
     """In the job's folder: ``03-new``."""
-    side: str
+    name: str
+    """``old`` or ``new``."""
+    side: Side
     is_first: bool
     """Of its image: the whole test."""
 
     @property
     def script(self) -> str:
-        return f"{self.side}{'-first' if self.is_first else ''}.sh"
+        return f"{self.name}{'-first' if self.is_first else ''}.sh"
 
 
 def ab_on_slurm(
@@ -197,13 +199,13 @@ def ab_on_slurm(
     """
     require_slurm(recipe)
     every, runner = enumerate(("old", "new", *ROUND * rounds)), job_runner(recipe)
-    runs = [_Run(f"{number:02}-{side}", side, is_first=number < 2) for number, side in every]
+    runs = [_Run(f"{n:02}-{name}", name, sides[name], is_first=n < 2) for n, name in every]
     done: list[SmokeReport] = []
     with temporary_folder(folder, 0o755) as work:
-        script = _write_job(sides, recipe, work, slurm, options, runs)
+        script = _write_job(runs, recipe, work, slurm, options)
         number, state = run_script(script, recipe, work, slurm.nodes, reporter)
         for run in runs:
-            side, output = sides[run.side], folder / f"job-{number}-{run.folder}.out"
+            side, output = run.side, folder / f"job-{number}-{run.folder}.out"
             report = collect_report(recipe, work / run.folder, number, state, output)
             report = _checked(report, side, recipe, work / run.folder)
             report = complete(report, recipe, side.digest, runner, options, side.lock, slurm.nodes)
@@ -224,12 +226,7 @@ def _checked(report: Report, side: Side, recipe: Recipe, work: Path) -> Report:
 
 
 def _write_job(
-    sides: Sides,
-    recipe: Recipe,
-    work: Path,
-    slurm: SlurmOptions,
-    options: SmokeOptions,
-    runs: list[_Run],
+    runs: list[_Run], recipe: Recipe, work: Path, slurm: SlurmOptions, options: SmokeOptions
 ) -> str:
     """Write a script for each kind of run, and a folder for each run; return the job's script.
 
@@ -247,9 +244,9 @@ def _write_job(
     for run in {run.script: run for run in runs}.values():
         one = replace(options, all_gpus=False, device_only=not run.is_first)
         command = benchmark_command(recipe, one, report=REPORT, program=_PROGRAM)
-        side = sides[run.side]
-        request = job_request(recipe, replace(slurm, image=side.reference), command, time_s)
-        job = _of_side(plan_job(recipe, request), side)
+        image = replace(slurm, image=run.side.reference)
+        request = job_request(recipe, image, command, time_s)
+        job = _of_side(plan_job(recipe, request), run.side)
         text = render(with_sif_hash(job) if run.is_first else job)
         (work / run.script).write_text(text)
     head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
