@@ -40,7 +40,7 @@ from .cache import (
 from .compress import MEDIA_TYPES, LayerWriter, codec_name
 from .conda_activation import Activation, activation_environment
 from .conflicts import Conflict
-from .entry import Entry, PackageIndex
+from .entry import Entry
 from .grouping import LayerPlan, listed, plan_lock, split_index
 from .libraries import RecordedLibraries, library_record
 from .packages import Packages
@@ -239,7 +239,7 @@ def build_layers(
     if known is not None and found is not None:
         log.info("all %d layers of packages are in the cache", len(found))
         return LayersResult(found, *known[1:])
-    notes = _check_scripts(packages.locked, packages.indexes, post_link or {})
+    notes = _check_scripts(packages, post_link or {})
     maker = LayerMaker(options.compression, work, _TASK)
 
     def fetch(missing: Sequence[PlannedLayer]) -> None:
@@ -342,15 +342,11 @@ def _moved(entry: Entry, moved: Mapping[str, str]) -> Entry:
     return replace(entry, path=moved.get(entry.path, entry.path), target=target)
 
 
-def _check_scripts(
-    packages: Sequence[LockedPackage],
-    indexes: Mapping[str, PackageIndex],
-    post_link: Mapping[str, str],
-) -> list[str]:
+def _check_scripts(packages: Packages, post_link: Mapping[str, str]) -> list[str]:
     """Return the packages' notes. Raises LayerError for a link script without a decision."""
     notes = []
-    for p in packages:
-        scripts = ", ".join("/" + path for path in indexes[p.key].post_link)
+    for p in packages.locked:
+        scripts = ", ".join("/" + path for path in packages.indexes[p.key].post_link)
         if scripts and p.name not in post_link:
             raise LayerError(
                 f"{p.filename} has a link script ({scripts}), and the recipe does not say what to do with it",
