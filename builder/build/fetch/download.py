@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx2
@@ -36,31 +37,27 @@ def received_key(part: PartialFile, package: LockedPackage) -> str:
     return part.digest("sha256" if package.sha256 else "md5")
 
 
+@dataclass
 class Downloader:
-    """Downloads packages with one HTTP client. Safe for several threads.
+    """Downloads packages with one HTTP client. Safe for several threads."""
 
-    Args:
-        client: makes the requests.
-        count: the number of packages.
-        reporter: receives progress.
-        stop: ends the downloads when it is set.
-    """
+    client: httpx2.Client
+    """Makes the requests."""
+    count: int
+    """The number of packages."""
+    reporter: Reporter
+    """Receives progress."""
+    stop: threading.Event
+    """Ends the downloads when it is set."""
 
-    def __init__(
-        self, client: httpx2.Client, count: int, reporter: Reporter, stop: threading.Event
-    ) -> None:
-        self._client = client
-        self._count = count
-        self._reporter = reporter
-        self._stop = stop
-        self._lock = threading.Lock()
-        self._finished = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _finished: int = field(default=0, init=False)
 
     def finished(self) -> None:
         """Count a package that is on this machine now."""
         with self._lock:
             self._finished += 1
-            self._reporter.doing(TASK, f"{self._finished} of {self._count} packages")
+            self.reporter.doing(TASK, f"{self._finished} of {self.count} packages")
 
     def download(self, package: LockedPackage, url: str, part: PartialFile) -> None:
         """Stream a URL into a partial file, beginning where the file ends.
@@ -82,7 +79,7 @@ class Downloader:
     ) -> Iterator[bytes]:
         """Yield the bytes of a URL from ``offset`` on."""
         self._check_stop()
-        with self._client.stream("GET", url, headers=range_header(offset)) as answer:
+        with self.client.stream("GET", url, headers=range_header(offset)) as answer:
             # the file is complete, or longer than the server's
             if answer.status_code == 416 and offset:
                 if received_key(part, package) != package.key:
@@ -100,17 +97,17 @@ class Downloader:
                 require_space(part.path.parent, int(length), f"the download of {package.filename}")
             for data in body_from(answer, offset):
                 yield data
-                self._reporter.advance(TASK, len(data))
+                self.reporter.advance(TASK, len(data))
                 self._check_stop()
 
     def _check_stop(self) -> None:
-        if self._stop.is_set():
+        if self.stop.is_set():
             raise Stopped
 
     def _retry(self, error: httpx2.HTTPError, failures: int) -> None:
         if _is_final(error, failures):
             raise error
-        self._stop.wait(pause(error, failures))
+        self.stop.wait(pause(error, failures))
 
 
 def _is_final(error: Exception, tries: int) -> bool:

@@ -20,6 +20,7 @@ from builder.core.progress import working
 from builder.core.store.files import space_errors
 from builder.core.store.temporary import claimed
 from builder.core.workspace import Workspace
+from builder.formats.net.findlinks import FindLinks
 from builder.formats.net.urlvariables import NO_VARIABLES, UrlVariables
 from builder.lock.inputs import Inputs
 from builder.lock.sourcerecords import stays_inside
@@ -68,7 +69,8 @@ def fetch_packages(
             builder is offline.
         SpaceError: the disk is full.
     """
-    fetcher = _Fetcher(work, Places(work.settings, find_links, variables, places), variables)
+    links = FindLinks(find_links)
+    fetcher = _Fetcher(work, Places(work.settings, links, variables, places or {}))
     local = fetcher.find_local(packages)
     missing = [package for package, fetched in zip(packages, local, strict=True) if fetched is None]
     log.info("packages: %d are here, %d are downloaded", len(local) - len(missing), len(missing))
@@ -92,10 +94,9 @@ def fetch_for(inputs: Inputs, packages: Sequence[LockedPackage], work: Workspace
 class _Fetcher:
     """One call of :func:`fetch_packages`."""
 
-    def __init__(self, work: Workspace, places: Places, variables: UrlVariables) -> None:
+    def __init__(self, work: Workspace, places: Places) -> None:
         self._work = work
         self._places = places
-        self._variables = variables
         self._verifier = Verifier(work.store)
         self._unreachable: set[str] = set()
         self._stop = threading.Event()
@@ -163,7 +164,7 @@ class _Fetcher:
                 except NotAvailable as e:
                     tried.append(f"{place}: {e}")
             raise mismatch or not_found(
-                package, tried, self._variables, offline=self._work.settings.offline
+                package, tried, self._places.variables, offline=self._work.settings.offline
             )
 
     def _from_disk(self, package: LockedPackage, place: LocalFile) -> Fetched:

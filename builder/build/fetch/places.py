@@ -66,20 +66,14 @@ class LocalFile:
 Place = LocalFile | Url
 
 
+@dataclass(frozen=True)
 class Places:
     """Finds the places of packages. Safe for several threads."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        find_links: Sequence[str],
-        variables: UrlVariables,
-        others: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:
-        self._settings = settings
-        self._variables = variables
-        self._links = FindLinks(find_links)
-        self._others = others or {}
+    settings: Settings
+    links: FindLinks
+    variables: UrlVariables
+    others: Mapping[str, Sequence[str]]
 
     def of(self, package: LockedPackage, client: httpx2.Client | None) -> Iterator[Place]:
         """Yield the places of a package, in order. A place need not have the package.
@@ -91,24 +85,24 @@ class Places:
         Raises:
             FetchError: the package is no Python of a base image, but its URL begins like one.
         """
-        url = self._variables.expanded(package.url)
-        for mirrored in mirrors_of(self._settings, url):
+        url = self.variables.expanded(package.url)
+        for mirrored in mirrors_of(self.settings, url):
             yield _place(mirrored, redact(mirrored), is_mirror=True)
         yield from self._original(package, url)
         if package.manager == "pip":
-            yield from map(LocalFile, self._links.local(package.filename))
-            if client is not None and not self._settings.offline:
-                for link in self._links.remote(package.filename, client):
+            yield from map(LocalFile, self.links.local(package.filename))
+            if client is not None and not self.settings.offline:
+                for link in self.links.remote(package.filename, client):
                     yield Url(link, redact(link))
 
     def _original(self, package: LockedPackage, url: str) -> Iterator[Place]:
         if url.startswith(BASE_PYTHON):
             from .venv import write_base_python
 
-            folder = CacheFolders(self._settings.cache).channels / "base"
+            folder = CacheFolders(self.settings.cache).channels / "base"
             yield LocalFile(write_base_python(url, folder))  # made here
-        elif url in self._others:
-            for other in self._others[url]:
+        elif url in self.others:
+            for other in self.others[url]:
                 yield _place(other, redact(other))
         elif not url.startswith((FIND_LINKS, WHEELS)):
             yield _place(url, redact(package.url))

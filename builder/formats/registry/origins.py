@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from builder.core.errors import RegistryError
 from builder.core.model import Layer
-from builder.core.progress import QUIET, Reporter
+from builder.core.progress import Reporter
 from builder.core.settings import Settings
 
 from .client import RegistryClient
@@ -23,10 +23,7 @@ class Origins(ExitStack):
     """
 
     def __init__(
-        self,
-        settings: Settings | None,
-        reporter: Reporter = QUIET,
-        client: RegistryClient | None = None,
+        self, settings: Settings | None, reporter: Reporter, client: RegistryClient | None
     ) -> None:
         super().__init__()
         self._settings = settings

@@ -32,7 +32,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import httpx2
@@ -74,45 +74,37 @@ class ChunkSize:
     """A PUT with bytes was refused: all go into chunks, as docker, skopeo and crane send them."""
 
 
+@dataclass
 class Upload:
-    """One blob on its way to a registry.
+    """One blob on its way to a registry."""
 
-    Args:
-        transport: sends requests.
-        repository: in the registry.
-        blob: what to send.
-        stored: asks the registry for the size in bytes of the blob that it holds; :data:`UNKNOWN`
-            when it does not state it, None when it has no such blob.
-        shared: the chunk size of earlier uploads; a smaller one is stored there.
-        meter: receives the position.
-    """
+    transport: Transport
+    """Sends requests."""
+    repository: str
+    """In the registry."""
+    blob: HashedSource
+    """What to send."""
+    stored: Callable[[], int | None]
+    """Asks the registry for the size in bytes of the blob that it holds; :data:`UNKNOWN` when it
+    does not state it, None when it has no such blob."""
+    shared: ChunkSize
+    """The chunk size of earlier uploads; a smaller one is stored there."""
+    meter: Meter
+    """Receives the position."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        repository: str,
-        blob: HashedSource,
-        stored: Callable[[], int | None],
-        shared: ChunkSize,
-        meter: Meter,
-    ) -> None:
-        self._transport = transport
-        self._repository = repository
-        self._blob = blob
-        self._scopes = push_scopes(repository)
-        self._stored = stored
-        self._shared = shared
-        self._meter = meter
-        self._chunk = shared.size
-        self._min_chunk = MIN_CHUNK
-        self._session: httpx2.URL | None = None
-        self._offset = 0
-        self._method = ""
-        """Of the last request with bytes of the blob."""
-        self._attempted = 0
-        """Bytes in the body of the last request."""
-        self._sent = 0
-        """Bytes that were sent, each time counted."""
+    _chunk: int = field(init=False)
+    _min_chunk: int = field(default=MIN_CHUNK, init=False)
+    _session: httpx2.URL | None = field(default=None, init=False)
+    _offset: int = field(default=0, init=False)
+    _method: str = field(default="", init=False)
+    """Of the last request with bytes of the blob."""
+    _attempted: int = field(default=0, init=False)
+    """Bytes in the body of the last request."""
+    _sent: int = field(default=0, init=False)
+    """Bytes that were sent, each time counted."""
+
+    def __post_init__(self) -> None:
+        self._chunk = self.shared.size
 
     def run(self) -> None:
         """Upload the blob.
@@ -149,11 +141,11 @@ class Upload:
 
     def _begin(self) -> None:
         """Open an upload session."""
-        repository = self._repository
-        answer = self._transport.ask(self._transport.request("POST", repository, "blobs/uploads/"))
+        repository = self.repository
+        answer = self.transport.ask(self.transport.request("POST", repository, "blobs/uploads/"))
         if not answer.is_success or "Location" not in answer.headers:  # the spec says 202
-            action = f"begin an upload to {self._transport.host}/{repository}"
-            raise self._transport.refusal(answer, action)
+            action = f"begin an upload to {self.transport.host}/{repository}"
+            raise self.transport.refusal(answer, action)
         smallest = number(answer.headers.get("OCI-Chunk-Min-Length", "")) or 0
         self._min_chunk = max(MIN_CHUNK, smallest)
         self._offset = 0
@@ -161,8 +153,8 @@ class Upload:
 
     def _step(self) -> Answer | None:
         """Send one PUT or PATCH; return None when the registry has the whole blob."""
-        size = self._blob.size
-        in_one_request = not self._shared.only and (not self._chunk or size <= self._chunk)
+        size = self.blob.size
+        in_one_request = not self.shared.only and (not self._chunk or size <= self._chunk)
         if self._offset == 0 and in_one_request:
             return self._finish(0)
         if self._offset >= size:
@@ -175,7 +167,7 @@ class Upload:
         return answer
 
     def _finish(self, start: int) -> Answer | None:
-        answer = self._send("PUT", start, self._blob.size)
+        answer = self._send("PUT", start, self.blob.size)
         return None if answer.is_success else answer  # the spec says 201; the size is checked
 
     def _send(self, method: str, start: int, end: int) -> Answer:
@@ -185,25 +177,25 @@ class Upload:
         url = self._session
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(end - start)}
         if method == "PUT":
-            url = url.copy_merge_params({"digest": self._blob.digest})
+            url = url.copy_merge_params({"digest": self.blob.digest})
         else:
             headers["Content-Range"] = f"{start}-{end - 1}"
         body = partial(self._read, start, end)
-        request = Request(method, url, self._scopes, self._repository, headers, body)
-        with self._transport.open(request) as response:
+        request = Request(method, url, push_scopes(self.repository), self.repository, headers, body)
+        with self.transport.open(request) as response:
             return read_answer(response)
 
     def _read(self, start: int, end: int) -> Iterator[bytes]:
         position = start
-        self._meter.at(position)
+        self.meter.at(position)
         pace = Pace()
-        for data in self._blob(start) if start < end else ():
+        for data in self.blob(start) if start < end else ():
             data = data[: end - position]
             before = time.monotonic()
             yield data
             position += len(data)
             self._sent += len(data)
-            self._meter.at(position)
+            self.meter.at(position)
             if position >= end:
                 return
             pace.add(len(data), time.monotonic() - before)
@@ -211,13 +203,13 @@ class Upload:
     def _follow(self, answer: Answer) -> None:
         """Store the address for the next request; every response of a session may change it."""
         if "Location" in answer.headers:
-            self._session = self._transport.location(answer.url, answer.headers["Location"])
+            self._session = self.transport.location(answer.url, answer.headers["Location"])
 
     # after a failure ------------------------------------------------------------------------------
 
     def _is_final(self, answer: _Outcome) -> bool:
         """Return whether another attempt, from another offset or in a new session, cannot help."""
-        if self._sent >= MOST_SENT * self._blob.size > 0:
+        if self._sent >= MOST_SENT * self.blob.size > 0:
             return True
         if not isinstance(answer, Answer):
             return False
@@ -231,21 +223,21 @@ class Upload:
         """Prepare the next attempt; return True when the registry has the blob after all."""
         status = outcome.status if isinstance(outcome, Answer) else 0
         if status in _OTHER_WAY and self._attempted:
-            self._shared.only = self._method == "PUT"
+            self.shared.only = self._method == "PUT"
         if status not in BUSY:
             # A quarter of the last chunk, or of what was attempted; at least the registry's
             # minimum.
             smaller = self._chunk // 4 if self._chunk else FIRST_CHUNK
             self._chunk = max(min(smaller, self._attempted // 4), self._min_chunk)
-            log.info("%s: chunks of %s from now on", self._blob.digest, human_bytes(self._chunk))
+            log.info("%s: chunks of %s from now on", self.blob.digest, human_bytes(self._chunk))
         if status == 413:
-            self._shared.size = self._chunk
+            self.shared.size = self._chunk
         else:
-            self._transport.pause(failures, outcome)
+            self.transport.pause(failures, outcome)
             # Only the response was lost? Asked every other time: a server that drops each third
             # request would else drop the same one of the three each time.
-            if failures % 2 and self._stored() == self._blob.size:
-                self._meter.at(self._blob.size)
+            if failures % 2 and self.stored() == self.blob.size:
+                self.meter.at(self.blob.size)
                 return True
         if self._method == "PUT" and self._attempted:
             self._session, self._offset = None, 0
@@ -256,32 +248,32 @@ class Upload:
     def _find_offset(self) -> None:
         """Ask how many bytes the registry has; drop a session that the registry does not know."""
         if self._session is not None:
-            request = Request("GET", self._session, self._scopes, self._repository)
-            answer = self._transport.ask(request)
+            request = Request("GET", self._session, push_scopes(self.repository), self.repository)
+            answer = self.transport.ask(request)
             if answer.status in (202, 204):
-                self._offset = min(_bytes_received(answer, 0), self._blob.size)
+                self._offset = min(_bytes_received(answer, 0), self.blob.size)
                 self._follow(answer)
                 return
         self._session, self._offset = None, 0
 
     def _check_stored(self) -> None:
         """Compare the size of what the registry holds now, if the registry states it."""
-        blob, stored = self._blob, self._stored()
+        blob, stored = self.blob, self.stored()
         if stored in (None, UNKNOWN, blob.size):
             return
-        raise self._transport.error(
-            f"{self._transport.host}/{self._repository} holds {stored} bytes under the digest "
+        raise self.transport.error(
+            f"{self.transport.host}/{self.repository} holds {stored} bytes under the digest "
             f"{blob.digest}, but {blob.size} were sent",
             "an earlier upload was cut off there and the registry kept it: ask its owner to delete "
             "this blob",
         )
 
     def _failure(self, outcome: _Outcome) -> RegistryError:
-        blob, host = self._blob, self._transport.host
+        blob, host = self.blob, self.transport.host
         if not isinstance(outcome, Answer):
-            return self._transport.unreachable(outcome, host)
-        action = f"accept the blob {blob.digest} ({blob.size} bytes) in {host}/{self._repository}"
-        return self._transport.refusal(outcome, action)
+            return self.transport.unreachable(outcome, host)
+        action = f"accept the blob {blob.digest} ({blob.size} bytes) in {host}/{self.repository}"
+        return self.transport.refusal(outcome, action)
 
 
 def _bytes_received(answer: Answer, default: int) -> int:

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from .reader import ManifestReader, both, source_line
 Workspace = tuple[TomlFile, dict[str, Path]]
 
 
+@dataclass
 class PyProject:
     """``[project]`` of a ``pyproject.toml``, with the tables of uv.
 
@@ -44,25 +46,23 @@ class PyProject:
     workspace's root.
     """
 
-    def __init__(
-        self,
-        file: TomlFile,
-        platform: str,
-        reader: ManifestReader,
-        workspace: Workspace | None = None,
-    ) -> None:
-        self._file = file
-        self._platform = platform
-        self._reader = reader
-        self._project = table(file.data, "project")
+    file: TomlFile
+    platform: str
+    reader: ManifestReader
+    """Receives what the file requires."""
+    workspace: InitVar[Workspace | None] = None
+    """The one that it is in; None: it is looked for."""
+
+    def __post_init__(self, workspace: Workspace | None) -> None:
+        self._project = table(self.file.data, "project")
         self.name = canonicalize_name(str(self._project.get("name", "")))
         extras = table(self._project.get("optional-dependencies"))
         self._extras = {canonicalize_name(name): strings(v) for name, v in extras.items()}
-        self._groups = dict(table(file.data, "dependency-groups"))
-        own = table(file.data, "tool", "uv")
+        self._groups = dict(table(self.file.data, "dependency-groups"))
+        own = table(self.file.data, "tool", "uv")
         if legacy := strings(own.get("dev-dependencies")):
             self._groups["dev"] = [*items(self._groups.get("dev")), *legacy]
-        self._workspace = workspace or workspace_of(file)
+        self._workspace = workspace or workspace_of(self.file)
         self._root, self._folders = self._workspace
         self._uv = table(self._root.data, "tool", "uv")
         named = {**table(self._uv.get("sources")), **table(own.get("sources"))}
@@ -82,11 +82,11 @@ class PyProject:
         Raises:
             ConfigError: see :func:`builder.lock.manifests.keys.check_keys`.
         """
-        for file in {self._root.path: self._root, self._file.path: self._file}.values():
+        for file in {self._root.path: self._root, self.file.path: self.file}.values():
             check_keys(file, table(file.data, "tool", "uv"), "uv")
         poetry = "poetry" if self.is_dynamic("dependencies") else "poetry beside project"
         for rules, name in ((poetry, "poetry"), ("pdm", "pdm")):
-            check_keys(self._file, table(self._file.data, "tool", name), rules)
+            check_keys(self.file, table(self.file.data, "tool", name), rules)
         self._check_uv()
 
     def _check_uv(self) -> None:
@@ -98,7 +98,7 @@ class PyProject:
             raise refused(self._root, "tool.uv.index.explicit", "remove explicit, or default")
         self._refuse_sources_of("override-dependencies")
         environments = [self._marker(text) for text in strings(self._uv.get("environments"))]
-        if environments and all(False in answers(m, self._platform) for m in environments):
+        if environments and all(False in answers(m, self.platform) for m in environments):
             hint = "add the environment: sys_platform == 'linux'"
             raise refused(self._root, "tool.uv.environments", hint)
 
@@ -122,14 +122,14 @@ class PyProject:
                 self.read_group(group)
         self._read_settings()
         # a source is for requirements of the project, and for those that uv limits
-        direct: list[Spec | SourceSpec] = [*self._reader.pip, *self._reader.sources]
+        direct: list[Spec | SourceSpec] = [*self.reader.pip, *self.reader.sources]
         self._refuse_sources_of("constraint-dependencies", [spec.name for spec in direct])
 
     def _read_project(self, extras: Sequence[str] = (), marker: Marker | None = None) -> None:
         """Add the project: its dependencies, and its package, which uv sync installs too."""
         self.read_main(marker)
-        if builds_package(self._file) and self._file.path == self._reader.path:
-            self._reader.own_code(extras, self._file.where("build-system"), marker)
+        if builds_package(self.file) and self.file.path == self.reader.path:
+            self.reader.own_code(extras, self.file.where("build-system"), marker)
 
     def _check_conflicts(self, groups: set[str]) -> None:
         """Refuse groups and extras that uv never installs together."""
@@ -144,36 +144,36 @@ class PyProject:
         for entry in self._indexes:
             if not entry.get("explicit"):
                 option = "--index-url" if entry.get("default") else "--extra-index-url"
-                self._reader.option(option, entry.get("url"), self._root)
+                self.reader.option(option, entry.get("url"), self._root)
         has_default = any(entry.get("default") for entry in self._indexes)
         replaced = {"index-url": None} if has_default else {}
-        self._reader.options("uv", {**self._uv, **replaced}, self._root)
-        self._reader.uv |= settings_of_uv(self._uv)
+        self.reader.options("uv", {**self._uv, **replaced}, self._root)
+        self.reader.uv |= settings_of_uv(self._uv)
 
     def read_python(self) -> None:
         """Add the version of Python."""
         text = str(self._project.get("requires-python", ""))
-        where = self._file.where(text) if text else str(self._file.path)
-        self._reader.python(text, where, self._file.path.parent, self._root.path.parent)
+        where = self.file.where(text) if text else str(self.file.path)
+        self.reader.python(text, where, self.file.path.parent, self._root.path.parent)
 
     def read_main(self, marker: Marker | None = None) -> None:
         """Add the project's dependencies, unless only its build backend knows them."""
         if not self.names_packages:
             raise ConfigError(
-                f"{self._file.path}: no [project] with dependencies, "
+                f"{self.file.path}: no [project] with dependencies, "
                 "and no package that a build could ask",
                 f"name a file that lists them: environment: FILE; or {rules_of('poetry')['hint']}",
             )
         if self.is_dynamic("dependencies") and self._sources:
             hint = f"list the dependencies in [project]; or {rules_of('uv')['hint']}"
-            raise refused(self._file, "tool.uv.sources", hint)
+            raise refused(self.file, "tool.uv.sources", hint)
         for text in strings(self._project.get("dependencies")):
             self._read(text, marker)
 
     @property
     def names_packages(self) -> bool:
         """Whether the file, or a build of its package, names the dependencies."""
-        return builds_package(self._file) or not self.is_dynamic("dependencies")
+        return builds_package(self.file) or not self.is_dynamic("dependencies")
 
     def is_dynamic(self, key: str) -> bool:
         """Return whether only the build backend knows a key of ``[project]``."""
@@ -183,9 +183,9 @@ class PyProject:
         """Add the requirements of an extra or a dependency group (PEP 735)."""
         name = canonicalize_name(group)
         if name not in self.groups:
-            problem = f"{self._file.path}: no extra and no dependency group {group!r}"
+            problem = f"{self.file.path}: no extra and no dependency group {group!r}"
             raise ConfigError(problem, choices(group, [MAIN, *self.groups]))
-        if not self._reader.enter(self._file.path, name, marker):
+        if not self.reader.enter(self.file.path, name, marker):
             return
         for text in self._extras.get(name, ()):
             self._read(text, marker, extra=name)
@@ -194,7 +194,7 @@ class PyProject:
                 resolver = DependencyGroupResolver(self._groups)
                 resolver.resolve(name)
             except ExceptionGroup as e:
-                problem = f"{self._file.where('dependency-groups')}: {e.message}: {e.exceptions[0]}"
+                problem = f"{self.file.where('dependency-groups')}: {e.message}: {e.exceptions[0]}"
                 raise ConfigError(problem, "correct the table [dependency-groups]") from None
             self._read_members(resolver, name, marker)
 
@@ -210,15 +210,15 @@ class PyProject:
                 self._read(str(member), marker, group=group)
         for name, value in table(self._uv.get("dependency-groups")).items():
             if canonicalize_name(name) == group and (text := table(value).get("requires-python")):
-                self._reader.python(str(text), self._root.where(str(text)))
+                self.reader.python(str(text), self._root.where(str(text)))
 
     def _read(self, text: str, marker: Marker | None, extra: str = "", group: str = "") -> None:
         """Add a requirement of an extra, a group or the project, with its sources."""
-        where = self._file.where(text)
+        where = self.file.where(text)
         try:
             requirement = Requirement(text)
         except (InvalidRequirement, RecursionError):
-            self._reader.read(text, where)  # its error names the problem
+            self.reader.read(text, where)  # its error names the problem
             return
         requirement.marker = both(marker, requirement.marker)
         if canonicalize_name(requirement.name) == self.name:
@@ -232,21 +232,21 @@ class PyProject:
         for source, condition in self._chosen(requirement, extra, group):
             if "index" in source:
                 url = self._urls.get(str(source["index"]))
-                self._reader.pin(requirement.name, url, where, condition)
+                self.reader.pin(requirement.name, url, where, condition)
                 continue
             placed = copy(requirement)
             placed.marker = both(requirement.marker, condition)
-            if True in answers(placed.marker, self._platform):
+            if True in answers(placed.marker, self.platform):
                 self._read_place(placed, source, where)
-                is_placed |= False not in answers(condition, self._platform)
+                is_placed |= False not in answers(condition, self.platform)
         if not is_placed:
-            self._reader.read(str(requirement) if marker else text, where)
+            self.reader.read(str(requirement) if marker else text, where)
 
     def _marker(self, text: Any) -> Marker | None:
         try:
             return Marker(str(text)) if text else None
         except InvalidMarker as e:
-            problem = f"{self._file.where(str(text))}: wrong marker: {str(e).splitlines()[0]}"
+            problem = f"{self.file.where(str(text))}: wrong marker: {str(e).splitlines()[0]}"
             raise ConfigError(problem, "write it as sys_platform == 'linux'") from None
 
     def _chosen(
@@ -257,7 +257,7 @@ class PyProject:
         for source in map(table, value if isinstance(value, list) else [value]):
             condition = self._marker(source.get("marker"))
             named = [str(source.get("extra") or extra), str(source.get("group") or group)]
-            applies = True in answers(condition, self._platform)
+            applies = True in answers(condition, self.platform)
             if [*map(canonicalize_name, named)] == [extra, group] and applies:
                 yield source, condition
 
@@ -267,20 +267,20 @@ class PyProject:
         The folder's wheel names these requirements without their sources.
         """
         if not (path := self._path(requirement, source, where)):
-            self._reader.read(source_line(requirement, source), where)
+            self.reader.read(source_line(requirement, source), where)
             return
-        path = os.path.relpath(self._file.path.parent / path, self._reader.path.parent)
+        path = os.path.relpath(self.file.path.parent / path, self.reader.path.parent)
         is_editable = source.get("editable", bool(source.get("workspace")))
         source = {**source, "path": path, "editable": is_editable}
-        self._reader.read(source_line(requirement, source), where)
+        self.reader.read(source_line(requirement, source), where)
         project = Path(
-            os.path.normpath(self._reader.path.absolute().parent / path), "pyproject.toml"
+            os.path.normpath(self.reader.path.absolute().parent / path), "pyproject.toml"
         )
         if not project.is_file():
             return
         workspace = self._workspace if project.parent in self._folders.values() else None
-        other = PyProject(load_toml(project), self._platform, self._reader, workspace)
-        if other.names_packages and self._reader.enter(project, MAIN, requirement.marker):
+        other = PyProject(load_toml(project), self.platform, self.reader, workspace)
+        if other.names_packages and self.reader.enter(project, MAIN, requirement.marker):
             other.check()
             other.read_main(requirement.marker)
         for extra in sorted(requirement.extras):
@@ -292,7 +292,7 @@ class PyProject:
         """Return the folder or file that a source names; None for a URL."""
         if source.get("path") and "git" in source:
             key = f"tool.uv.sources.{requirement.name}.path"
-            raise refused(self._file, key, rules_of("uv")["hint"])
+            raise refused(self.file, key, rules_of("uv")["hint"])
         name = canonicalize_name(requirement.name)
         if source.get("workspace") and name not in self._folders:
             problem = f"{requirement.name} is of a workspace, and no folder above has it"
