@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from builder.core.store.files import CHUNK
@@ -17,23 +18,19 @@ class ByteStream(Protocol):
         """Return some bytes; none at the end."""
 
 
+@dataclass
 class TarReader:
-    """An uncompressed tar.
+    """An uncompressed tar."""
 
-    Args:
-        stream: its bytes.
-        most: bytes that it may have. More raise a TarError.
-        copy: is called with all its bytes.
-    """
+    stream: ByteStream
+    """Its bytes."""
+    most: int
+    """Bytes that it may have. More raise a TarError."""
+    copy: Callable[[bytes], object] = lambda data: None
+    """Is called with all its bytes."""
 
-    def __init__(
-        self, stream: ByteStream, most: int, copy: Callable[[bytes], object] = lambda data: None
-    ) -> None:
-        self._stream = stream
-        self._most = most
-        self._copy = copy
-        self._data = memoryview(b"")
-        self._read = 0
+    _data: memoryview = field(default=memoryview(b""), init=False)
+    _read: int = field(default=0, init=False)
 
     @property
     def position(self) -> int:
@@ -100,16 +97,16 @@ class TarReader:
 
     def finish(self) -> None:
         """Read the rest, so that the checksums of the archive are checked. It is not copied."""
-        self._copy = len
+        self.copy = len
         while self._fill():
             pass
 
     def _fill(self) -> bool:
-        chunk = self._stream.read(CHUNK)
+        chunk = self.stream.read(CHUNK)
         self._data = memoryview(chunk)
         self._read += len(chunk)
-        if self._read > self._most:
-            what = f"it unpacks to more than {self._most} bytes, which is more than it declares"
+        if self._read > self.most:
+            what = f"it unpacks to more than {self.most} bytes, which is more than it declares"
             raise TarLimit(what)
-        self._copy(chunk)
+        self.copy(chunk)
         return bool(chunk)
