@@ -12,7 +12,7 @@ import contextlib
 import re
 from collections.abc import Callable
 
-from builder.core.store.temporary import writer_of
+from builder.core.store.temporary import has_ended
 
 #: The repository of loaded images.
 REPOSITORY = "builder-run"
@@ -47,5 +47,4 @@ def remove_loaded(runner: str | None = None) -> None:
 def is_left_behind(name: str) -> bool:
     """Return whether a process of this host that was killed has left an image or a container."""
     found = _WRITER.search(name)
-    writer = writer_of(found[0]) if found else None
-    return writer is not None and writer.is_here() and not writer.is_running()
+    return found is not None and has_ended(found[0])

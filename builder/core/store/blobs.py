@@ -26,7 +26,7 @@ from builder.core.errors import BuilderError, ImageError
 
 from .durable import durable_file, start_writing, sync_files
 from .files import OUTPUT_HINT, copy_hashed, fingerprint, sha256_file, space_errors, write_atomic
-from .fingerprints import compare, verified
+from .fingerprints import compare
 from .folders import CacheFolders
 from .leftovers import SHARED_FOLDERS, remove_left_behind
 from .locks import file_lock
@@ -359,7 +359,8 @@ class Store:
         """
         if path == self.path(digest):
             return self.get(digest) is not None
-        return verified(path, digest, self._seen_at(path, digest))
+        found = compare(path, digest, self._seen_at(path, digest))
+        return found is not None and found.matches
 
     def mark_verified(self, path: Path, digest: str, file: Path | None = None) -> None:
         """Record for :meth:`verify` that a file outside the store has this digest.

@@ -50,23 +50,16 @@ class ContentMatch:
         return int(self.fingerprint.split()[0])
 
 
-def verified(path: Path, digest: str, seen: Path) -> bool:
-    """Return whether the content of a file matches its digest; False if there is no such file.
+def compare(path: Path, digest: str, seen: Path) -> ContentMatch | None:
+    """Compare the content of a file with its digest; None when there is no such file.
+
+    The result is about one file: if another process replaces it meanwhile, the new one is compared.
 
     Args:
         path: the file.
         digest: the expected digest, ``sha256:...``.
         seen: the fingerprint file. The file is hashed only when its fingerprint differs from this
             one.
-    """
-    found = compare(path, digest, seen)
-    return found is not None and found.matches
-
-
-def compare(path: Path, digest: str, seen: Path) -> ContentMatch | None:
-    """Compare a file with its digest, as :func:`verified`; None when there is no such file.
-
-    The result is about one file: if another process replaces it meanwhile, the new one is compared.
     """
     for _ in range(_TRIES):
         try:
