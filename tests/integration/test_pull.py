@@ -26,7 +26,7 @@ from tests.support.image_kit import image
 from tests.support.machine import PASSWORD, ROBOT, Machine, RequestLog
 from tests.support.podman_hpc import podman_hpc
 from tests.support.project import edit, tiny_channel, tiny_project, whole
-from tests.support.rootfs import make_rootfs_tar
+from tests.support.rootfs import MIGRATED, make_rootfs_tar
 from tests.support.secretwatch import Secrets
 
 
@@ -183,19 +183,18 @@ def test_into_podman_hpc(
     """podman-hpc pulls by digest and migrates. Run and jobs then use that image, on every node, without the
     registry.
     """
-    env = {**podman.env, "PATH": f"{podman_hpc(tmp_path)}:{podman.env['PATH']}"}
+    hpc = podman_hpc(tmp_path / "hpc", podman)
+    env = hpc.env
     name = f"{registry.host}/pull/shell"
     pinned = f"{name}@{shell_image['digest']}"
     place = ("pull", "tiny", "--from", name, "--load", "podman-hpc", "--if-changed")
     edit(user.project.recipe, site={"runtime": {"kind": "podman-hpc"}, "launcher": "torchrun"})
-    failed = user.run(*place, env={**env, "MIGRATION_FAILS": "1"}, check=False)
+    failed = user.run(*place, env={**env, "PODMANHPC_MKSQUASHFS_BIN": "/bin/false"}, check=False)
     assert failed.returncode == 10 and "it was not migrated" in failed.stderr
     assert "podman-hpc migrate " in failed.stderr
     assert user.json(*place, env=env)["place"] == f"podman-hpc:{pinned}"
 
-    podman.run("rmi", pinned)  # another node has a storage of its own
-    hidden = subprocess.run(["podman-hpc", "image", "exists", pinned], env=env, check=False)
-    assert hidden.returncode == 1
+    hpc.run("rmi", pinned)  # another node has a storage of its own
     offline = {**env, "BUILDER_OFFLINE": "1"}
     done = user.run("run", "tiny", "--", "/bin/sh", "-c", "echo ran", env=offline)
     assert done.stdout == "ran\n" and f"pulled into podman-hpc: {pinned}" in done.stderr
@@ -209,9 +208,9 @@ def test_into_podman_hpc(
     (user.project.root / "dist/tiny.pulled.json").unlink()
     script = user.run("job", "tiny", "--", "true", env=offline).stdout
     assert f"BUILDER_IMAGE={name}:latest\n" in script
-    podman.run("pull", "--tls-verify=false", f"{name}:latest")
+    hpc.run("image", "pull", "--tls-verify=false", f"{name}:latest")  # without a migration
     check_image(script, env)
-    podman.run("rmi", f"{name}:latest")
+    hpc.run("rmi", f"{name}:latest")
 
 
 def image_part(script: str, engine: str = "podman-hpc") -> str:
@@ -264,12 +263,11 @@ def test_tag_moves(
 def job_environment(engine: str, request: pytest.FixtureRequest, folder: Path) -> dict[str, str]:
     """The variables for a real engine, which pulls over plain HTTP."""
     part = request.getfixturevalue("docker_engine" if engine == "docker" else "podman")
-    env = dict(part.env)
+    env = dict(podman_hpc(folder / "hpc", part).env if engine == "podman-hpc" else part.env)
     if engine != "docker":
         conf = folder / "registries.conf"
         conf.write_text('[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n')
         env["CONTAINERS_REGISTRIES_CONF"] = str(conf)
-        env["PATH"] = f"{podman_hpc(folder)}:{env['PATH']}"
     return env
 
 
@@ -291,7 +289,7 @@ def with_shell(machine: Machine) -> None:
     """The base gets a shell, and the image the file ``text`` of the project."""
     root = machine.project.root
     store = Store(root.parent / "base-store")
-    tar = make_rootfs_tar(root.parent / "shell").read_bytes()
+    tar = make_rootfs_tar(root.parent / "shell", MIGRATED).read_bytes()
     write_layout(image(store, pack_tar([tar], store, 2, "shell")), root / "base", "latest", store)
     (root / "text").write_text("text\n")
     edit(machine.project.recipe, files=[{"source": "text", "target": "/srv/text"}])

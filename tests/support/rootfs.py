@@ -12,6 +12,8 @@ from pathlib import Path
 from tests.support.programs import run_program
 
 PROGRAMS = ("sh", "cat", "id", "ls")
+#: With what podman-hpc needs in an image to migrate it, see :mod:`tests.support.podman_hpc`.
+MIGRATED = (*PROGRAMS, "mksquashfs")
 
 
 def make_rootfs(folder: Path, programs: Sequence[str] = PROGRAMS) -> Path:
@@ -26,7 +28,10 @@ def make_rootfs(folder: Path, programs: Sequence[str] = PROGRAMS) -> Path:
         assert found is not None
         shutil.copy(found, folder / "bin" / program)
         listing = run_program(["ldd", found], os.environ).stdout
-        for library in re.findall(r"(/\S+) \(0x", listing):
+        libraries = re.findall(r"(/\S+) \(0x", listing)
+        if program == "mksquashfs":  # pthread_exit loads it
+            libraries += map(str, Path("/usr/lib").glob("*-linux-gnu/libgcc_s.so.1"))
+        for library in libraries:
             target = folder / library.lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
             if not target.exists():  # a copy of a read-only library cannot be written again
@@ -34,9 +39,9 @@ def make_rootfs(folder: Path, programs: Sequence[str] = PROGRAMS) -> Path:
     return folder
 
 
-def make_rootfs_tar(folder: Path) -> Path:
+def make_rootfs_tar(folder: Path, programs: Sequence[str] = PROGRAMS) -> Path:
     """The same as a tar, for ``docker import``."""
-    tree = make_rootfs(folder / "rootfs")
+    tree = make_rootfs(folder / "rootfs", programs)
     path = folder / "rootfs.tar"
     with tarfile.open(path, "w") as tar:
         tar.add(tree, "/", filter=_root_owned)
