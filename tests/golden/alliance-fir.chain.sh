@@ -144,12 +144,14 @@ task() {
         fi
     done
     exec apptainer exec --cleanenv --no-eval --nv \
-        --bind "$SLURM_SUBMIT_DIR,$BUILDER_DATA,$BUILDER_CHECKPOINT_DIR" --env PYTHONNOUSERSITE=1 \
-        --env MPLBACKEND=Agg --env "RANK=$SLURM_PROCID" --env "LOCAL_RANK=$SLURM_LOCALID" \
-        --env "WORLD_SIZE=$SLURM_NTASKS" --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" \
-        --env "BUILDER_DATA=$BUILDER_DATA" --env "BUILDER_CHECKPOINT_DIR=$BUILDER_CHECKPOINT_DIR" \
-        --env "BUILDER_RESUME=$BUILDER_RESUME" --pwd "$SLURM_SUBMIT_DIR" \
-        "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
+        --mount "type=bind,\"source=$SLURM_SUBMIT_DIR\",\"destination=$SLURM_SUBMIT_DIR\"" \
+        --mount "type=bind,\"source=$BUILDER_DATA\",\"destination=$BUILDER_DATA\"" \
+        --mount "type=bind,\"source=$BUILDER_CHECKPOINT_DIR\",\"destination=$BUILDER_CHECKPOINT_DIR\"" \
+        --pwd "$SLURM_SUBMIT_DIR" "$BUILDER_IMAGE" env PYTHONNOUSERSITE=1 MPLBACKEND=Agg \
+        "RANK=$SLURM_PROCID" "LOCAL_RANK=$SLURM_LOCALID" "WORLD_SIZE=$SLURM_NTASKS" \
+        "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" "BUILDER_DATA=$BUILDER_DATA" \
+        "BUILDER_CHECKPOINT_DIR=$BUILDER_CHECKPOINT_DIR" "BUILDER_RESUME=$BUILDER_RESUME" \
+        python train.py --note "it's \"100 \$\" & more"
 }
 export -f task
 

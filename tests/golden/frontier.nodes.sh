@@ -124,21 +124,21 @@ task() {
             export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}$path"
         fi
     done
-    exec apptainer exec --cleanenv --rocm --bind "/lustre/orion,$SLURM_SUBMIT_DIR" --env PYTHONNOUSERSITE=1 \
-        --env "MIOPEN_USER_DB_PATH=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" \
-        --env "MIOPEN_CUSTOM_CACHE_DIR=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" \
-        --env http_proxy=http://proxy.ccs.ornl.gov:3128 --env https_proxy=http://proxy.ccs.ornl.gov:3128 \
-        --env 'no_proxy=localhost,127.0.0.0/8,*.ccs.ornl.gov' \
-        --env HTTP_PROXY=http://proxy.ccs.ornl.gov:3128 --env HTTPS_PROXY=http://proxy.ccs.ornl.gov:3128 \
-        --env 'NO_PROXY=localhost,127.0.0.0/8,*.ccs.ornl.gov' --env NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3 \
-        --env NCCL_CROSS_NIC=1 --env NCCL_NET_GDR_LEVEL=PHB --env HSA_FORCE_FINE_GRAIN_PCIE=1 \
-        --env FI_MR_CACHE_MONITOR=kdreg2 --env FI_CXI_DISABLE_HOST_REGISTER=1 \
-        --env FI_CXI_DEFAULT_CQ_SIZE=131072 --env FI_CXI_DEFAULT_TX_SIZE=2048 \
-        --env FI_CXI_RX_MATCH_MODE=hybrid --env FI_CXI_RDZV_PROTO=alt_read --env FI_CXI_RDZV_EAGER_SIZE=0 \
-        --env FI_CXI_RDZV_THRESHOLD=0 --env FI_CXI_RDZV_GET_MIN=0 --env "RANK=$SLURM_PROCID" \
-        --env "LOCAL_RANK=$SLURM_LOCALID" --env "WORLD_SIZE=$SLURM_NTASKS" --env "MASTER_ADDR=$MASTER_ADDR" \
-        --env "MASTER_PORT=$MASTER_PORT" --pwd "$SLURM_SUBMIT_DIR" \
-        "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
+    exec apptainer exec --cleanenv --rocm --bind /lustre/orion \
+        --mount "type=bind,\"source=$SLURM_SUBMIT_DIR\",\"destination=$SLURM_SUBMIT_DIR\"" \
+        --pwd "$SLURM_SUBMIT_DIR" "$BUILDER_IMAGE" env PYTHONNOUSERSITE=1 \
+        "MIOPEN_USER_DB_PATH=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" \
+        "MIOPEN_CUSTOM_CACHE_DIR=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" \
+        http_proxy=http://proxy.ccs.ornl.gov:3128 https_proxy=http://proxy.ccs.ornl.gov:3128 \
+        'no_proxy=localhost,127.0.0.0/8,*.ccs.ornl.gov' HTTP_PROXY=http://proxy.ccs.ornl.gov:3128 \
+        HTTPS_PROXY=http://proxy.ccs.ornl.gov:3128 'NO_PROXY=localhost,127.0.0.0/8,*.ccs.ornl.gov' \
+        NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3 NCCL_CROSS_NIC=1 NCCL_NET_GDR_LEVEL=PHB \
+        HSA_FORCE_FINE_GRAIN_PCIE=1 FI_MR_CACHE_MONITOR=kdreg2 FI_CXI_DISABLE_HOST_REGISTER=1 \
+        FI_CXI_DEFAULT_CQ_SIZE=131072 FI_CXI_DEFAULT_TX_SIZE=2048 FI_CXI_RX_MATCH_MODE=hybrid \
+        FI_CXI_RDZV_PROTO=alt_read FI_CXI_RDZV_EAGER_SIZE=0 FI_CXI_RDZV_THRESHOLD=0 FI_CXI_RDZV_GET_MIN=0 \
+        "RANK=$SLURM_PROCID" "LOCAL_RANK=$SLURM_LOCALID" "WORLD_SIZE=$SLURM_NTASKS" \
+        "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" \
+        python train.py --note "it's \"100 \$\" & more"
 }
 export -f private_folder task
 

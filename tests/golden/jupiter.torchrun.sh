@@ -108,9 +108,11 @@ task() {
         value=${!name//\\/\\\\} value=${value//\$/\\\$} value=${value//\`/\\\`} # the runtime evaluates it like a shell
         export "APPTAINERENV_$name=$value"
     done
-    exec apptainer exec --cleanenv --nv --bind "/e,$SLURM_SUBMIT_DIR" --env PYTHONNOUSERSITE=1 \
-        --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" --pwd "$SLURM_SUBMIT_DIR" \
-        "$BUILDER_IMAGE" torchrun --nnodes=1 --nproc-per-node=4 "--master-addr=$MASTER_ADDR" "--master-port=$MASTER_PORT" --no-python python train.py --note "it's \"100 \$\" & more"
+    exec apptainer exec --cleanenv --nv --bind /e \
+        --mount "type=bind,\"source=$SLURM_SUBMIT_DIR\",\"destination=$SLURM_SUBMIT_DIR\"" \
+        --pwd "$SLURM_SUBMIT_DIR" "$BUILDER_IMAGE" env PYTHONNOUSERSITE=1 "MASTER_ADDR=$MASTER_ADDR" \
+        "MASTER_PORT=$MASTER_PORT" \
+        torchrun --nnodes=1 --nproc-per-node=4 "--master-addr=$MASTER_ADDR" "--master-port=$MASTER_PORT" --no-python python train.py --note "it's \"100 \$\" & more"
 }
 export -f task
 

@@ -118,14 +118,15 @@ task() {
         export "SINGULARITYENV_$name=${!name}"
     done
     exec singularity exec --cleanenv --no-eval \
-        --bind "/var/spool/slurmd,/pfs,/scratch,/projappl,/project,/flash,/appl,$SLURM_SUBMIT_DIR,$BUILDER_DATA" \
-        --env PYTHONNOUSERSITE=1 --env "MIOPEN_USER_DB_PATH=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" \
-        --env "MIOPEN_CUSTOM_CACHE_DIR=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" --env NCCL_SOCKET_IFNAME=hsn \
-        --env FI_MR_CACHE_MONITOR=userfaultfd \
-        --env LD_PRELOAD=/usr/lib/libfabric.so.1:/opt/rocm/lib/librccl.so.1 --env "RANK=$SLURM_PROCID" \
-        --env "LOCAL_RANK=$SLURM_LOCALID" --env "WORLD_SIZE=$SLURM_NTASKS" --env "MASTER_ADDR=$MASTER_ADDR" \
-        --env "MASTER_PORT=$MASTER_PORT" --env "BUILDER_DATA=$BUILDER_DATA" --pwd "$SLURM_SUBMIT_DIR" \
-        "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
+        --bind /var/spool/slurmd,/pfs,/scratch,/projappl,/project,/flash,/appl \
+        --mount "type=bind,\"source=$SLURM_SUBMIT_DIR\",\"destination=$SLURM_SUBMIT_DIR\"" \
+        --mount "type=bind,\"source=$BUILDER_DATA\",\"destination=$BUILDER_DATA\"" --pwd "$SLURM_SUBMIT_DIR" \
+        "$BUILDER_IMAGE" env PYTHONNOUSERSITE=1 "MIOPEN_USER_DB_PATH=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" \
+        "MIOPEN_CUSTOM_CACHE_DIR=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" NCCL_SOCKET_IFNAME=hsn \
+        FI_MR_CACHE_MONITOR=userfaultfd LD_PRELOAD=/usr/lib/libfabric.so.1:/opt/rocm/lib/librccl.so.1 \
+        "RANK=$SLURM_PROCID" "LOCAL_RANK=$SLURM_LOCALID" "WORLD_SIZE=$SLURM_NTASKS" \
+        "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" "BUILDER_DATA=$BUILDER_DATA" \
+        python train.py --note "it's \"100 \$\" & more"
 }
 export -f private_folder task
 

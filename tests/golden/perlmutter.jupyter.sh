@@ -164,7 +164,7 @@ task() {
     podman-hpc run "${options[@]}" --rm --gpu --network=host --ipc=host -v /etc/localtime:/etc/localtime \
         -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" -e "MASTER_ADDR=$MASTER_ADDR" -e "MASTER_PORT=$MASTER_PORT" \
         -w "$SLURM_SUBMIT_DIR" \
-        "$BUILDER_IMAGE" bash -c "$BUILDER_START" jupyter "$SLURMD_NODENAME" "$MASTER_PORT" "$BUILDER_TOKEN"
+        -- "$BUILDER_IMAGE" bash -c "$BUILDER_START" jupyter "$SLURMD_NODENAME" "$MASTER_PORT" "$BUILDER_TOKEN"
 }
 export -f task
 

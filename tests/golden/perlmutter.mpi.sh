@@ -135,7 +135,7 @@ task() {
         -e FI_PROVIDER=cxi -e "RANK=$SLURM_PROCID" -e "LOCAL_RANK=$SLURM_LOCALID" \
         -e "WORLD_SIZE=$SLURM_NTASKS" -e "MASTER_ADDR=$MASTER_ADDR" -e "MASTER_PORT=$MASTER_PORT" \
         -w "$SLURM_SUBMIT_DIR" \
-        "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
+        -- "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
 }
 export -f task
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.support.programs import run_program
 
-PROGRAMS = ("sh", "cat", "id", "ls")
+PROGRAMS = ("sh", "cat", "id", "ls", "env")
 #: With what podman-hpc needs in an image to migrate it, see :mod:`tests.support.podman_hpc`.
 MIGRATED = (*PROGRAMS, "mksquashfs")
 

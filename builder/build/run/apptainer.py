@@ -63,13 +63,17 @@ class ApptainerRunner(Runner):
         words = config.arguments(command, options.entrypoint)
         config.require_registered(self.name)
         for mount in options.mounts:
-            mount.check(":,\\")
+            mount.check()
         action = "exec"
         if isinstance(image, SifImage):
             config = replace(config, env={})  # the SIF's own scripts set its variables
             if options.entrypoint is None:
                 action, words = "run", list(command)
 
+        variables = {**config.env, **options.env}
+        home = variables.pop("HOME", None)  # which the program itself does not set
+        if words and home is not None:
+            words = ["env", f"HOME={home}", *words]
         tool = find_apptainer()
         if tool is None:
             raise RunnerError(_NOT_INSTALLED, "install one, or use another --runner")
@@ -88,7 +92,7 @@ class ApptainerRunner(Runner):
                 str(container),
                 *words,
             ]
-            env = _environment(tool, {**config.env, **options.env})
+            env = _environment(tool, variables)
             done = options.execute(arguments, env)
         _check_started(image, done)
         return done
@@ -105,9 +109,10 @@ def _isolation(tool: str, options: RunOptions) -> list[str]:
         arguments += ["--net", "--network", "none"]
     if gpu_devices(options.gpu):
         arguments.append("--nv" if options.gpu == "nvidia" else "--rocm")
-    for mount in options.mounts:
-        mode = "ro" if mount.readonly else "rw"
-        arguments += ["--bind", f"{mount.source.absolute()}:{mount.target}:{mode}"]
+    for mount in options.mounts:  # --bind has no escape for some characters
+        paths = (f"source={mount.source.absolute()}", f"destination={mount.target}")
+        fields = ['"' + path.replace('"', '""') + '"' for path in paths]
+        arguments += ["--mount", ",".join(["type=bind", *fields, *["ro"] * mount.readonly])]
     return arguments
 
 

@@ -61,7 +61,8 @@ class PodmanRunner(EngineRunner):
             image_id = storage.provide(image)
             ended = False
             try:
-                done = options.execute([*run, *variables, image_id, *command], environ)
+                # without "--", podman-hpc takes --help, --gpu and "--" of the command for its own
+                done = options.execute([*run, *variables, "--", image_id, *command], environ)
                 ended = changes is None and not done.timed_out
                 self._check_started(done)
                 if changes is not None and done.returncode == 0:

@@ -75,6 +75,10 @@ def run_target(
         VerifyError: the policy of the project refuses the image.
     """
     project, recipe, runtime = images.project, images.recipe, images.runtime
+    if request.env_file:
+        file = Path(expand(request.env_file, os.environ)).absolute()
+        read_env_file(file)  # the runtime may read wrong lines, too
+        request = replace(request, env_file=str(file))
     if bind:
         prefix, own = recipe.conda.prefix, command_folder(recipe)
         request = bind_folder(request, project.root, prefix, own)

@@ -99,13 +99,13 @@ def read_env_file(path: Path) -> dict[str, str]:
     reader = Reader(UsageError, "pass --env-file a file with NAME=VALUE lines", 1 << 20, pipes=True)
     text = reader.text(path, reader.hint)
     variables = {}
-    for number, line in enumerate(re.split("\r\n|[\r\n]", text), 1):  # docker takes no other
-        name, separator, value = line.partition("=")
-        if not line.strip() or line.lstrip().startswith("#"):
+    for number, line in enumerate(re.split("\r?\n", text), 1):  # docker takes no other
+        name, separator, value = line.lstrip(" \t").partition("=")
+        if not name + separator or name.startswith("#"):
             continue
-        if not separator or not VARIABLE_NAME.fullmatch(name.strip()):
+        if not separator or not VARIABLE_NAME.fullmatch(name):
             raise UsageError(f"--env-file {path}:{number}: not NAME=VALUE", "correct the line")
-        variables[name.strip()] = value
+        variables[name] = value
     return variables
 
 

@@ -9,7 +9,7 @@ from builder.lock.config.site import Additions
 
 from .arguments import BindMount
 from .shell import ShellText, join
-from .srun import EDF, SrunContainer
+from .srun import EDF, WITH_FILE, SrunContainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,24 @@ class Container:
             words += [workdir, self.request.workdir]
         return words
 
+    def inside(self, env: Mapping[str, str]) -> tuple[tuple[BindMount, ...], list[str]]:
+        """Return the mounts, and words before the command that set its variables in the container.
+
+        There, nothing changes a value: Apptainer's and Singularity's own options read a file as a
+        shell script, split a value as CSV, evaluate it like a shell, and refuse HOME.
+
+        Args:
+            env: variables that win over those of the file.
+        """
+        binds, words = list(self.binds), []
+        if file := self.request.env_file:
+            path = file if file.startswith(("/", "$")) else join(ShellText("$PWD/"), file)
+            binds.append(BindMount(path, path, "ro"))
+            words += [*WITH_FILE, path]
+        if env:
+            words += ["env", *(join(name, "=", value) for name, value in env.items())]
+        return tuple(dict.fromkeys(binds)), words
+
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
@@ -88,13 +106,15 @@ class Invocation:
     """The command in the container; empty: the image's own command."""
     srun: SrunContainer | None = None
     """The container, if a plugin of srun starts it."""
+    separator: tuple[str, ...] = ()
+    """Before the image; see :attr:`ContainerRuntime.separator`."""
+    env_file: str = ""
+    """The file with variables for the container; empty: none."""
 
     @property
     def tail(self) -> list[str]:
-        """The image (``--`` for ``userns``) and the command."""
-        if self.srun:
-            return list(self.command)
-        return [self.image or "--", *self.command]
+        """The image, if the command line names it, and the command."""
+        return [*self.separator, *filter(None, [self.image]), *self.command]
 
     @property
     def words(self) -> list[str]:

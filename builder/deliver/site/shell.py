@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
@@ -26,9 +27,14 @@ class Verbatim(str):
 
 
 def from_user(text: str) -> str:
-    """Return a path of the command line: a :class:`ShellText` if it is a valid one."""
+    """Return a path (or a bind) of the command line: a :class:`ShellText` if it is a valid one.
+
+    What exists under this very name is no shell text: jobs pass such paths to ``builder run``.
+    """
+    if "$" not in text or os.path.lexists(text.partition(":")[0]):
+        return text
     try:
-        return ShellText(shell_text(text)) if "$" in text else text
+        return ShellText(shell_text(text))
     except ValueError:
         return text
 

@@ -31,7 +31,7 @@ HOOK_VARIABLES = ("ENROOT_", "NVIDIA_", "MELLANOX_")
 LOGIN_SHELL = {"ENROOT_LOGIN_SHELL": "no"}
 #: Words that run a command with the variables of a file of ``NAME=VALUE`` lines. The values are on
 #: no command line.
-WITH_FILE = ("bash", "-c", read_beside(__file__, "with_file.bash").rstrip())
+WITH_FILE = ("sh", "-c", read_beside(__file__, "with_file.sh").rstrip())
 #: The file for ``srun --environment`` in a job.
 EDF = ShellText("$BUILDER_EDF")
 _SCHEME = "docker://"

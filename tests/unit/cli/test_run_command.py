@@ -176,10 +176,11 @@ def test_engine_runs_dist(
     digest = do("build", "tiny", "--json").json["digest"]
     mounted = at_site(copy, kind)
     done = do("run", "tiny", "--", "true")
-    assert lines == [f"{kind} run --rm {mounted} {digest} true"]
+    dashes = "-- " if kind == "podman-hpc" else ""
+    assert lines == [f"{kind} run --rm {mounted} {dashes}{digest} true"]
     assert f": built here ({digest[:19]}); after a change of the recipe: builder build tiny" in done.err
     printed = do("run", "tiny", "--print", "--", "true").out
-    assert printed == f"{kind} run --rm h.example/me/tiny:latest true\n"
+    assert printed == f"{kind} run --rm {dashes}h.example/me/tiny:latest true\n"
     refused = do("run", "tiny", "--bind", "a:b", "--", "true")
     assert refused.code == 2 and len(lines) == 1
 
@@ -194,12 +195,12 @@ def test_pulled_into_engine(
     monkeypatch.setattr("builder.build.run.podman.migrated_ids", lambda program: migrated)
     record_pull(dist, "tiny", pulled)
     done = do("run", "tiny", "--", "true")
-    assert lines.pop() == f"podman-hpc run --rm {mounted} {pulled.image} true"
+    assert lines.pop() == f"podman-hpc run --rm {mounted} -- {pulled.image} true"
     assert f": pulled into podman-hpc: {pulled.image}" in done.err
     migrated.add("sha256:cafe")
     do("run", "tiny", "--", "true")
-    assert lines.pop() == f"podman-hpc run --rm {mounted} cafe true", "it may have another name there"
-    assert do("run", "tiny", "--print", "--", "true").out == f"podman-hpc run --rm {pulled.image} true\n"
+    assert lines.pop() == f"podman-hpc run --rm {mounted} -- cafe true", "it may have another name there"
+    assert do("run", "tiny", "--print", "--", "true").out == f"podman-hpc run --rm -- {pulled.image} true\n"
     job = do("job", "tiny", "--", "true")
     assert f"export BUILDER_IMAGE={pulled.image}\n" in job.out
     assert f"the job runs {pulled.image}, pulled into podman-hpc" in job.err

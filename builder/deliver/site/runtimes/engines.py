@@ -79,9 +79,13 @@ class DockerRuntime(EngineRuntime):
 
 
 class PodmanHpcRuntime(EngineRuntime):
-    """podman-hpc of NERSC, with a second storage, of migrated images, that all nodes see."""
+    """podman-hpc of NERSC, with a second storage, of migrated images, that all nodes see.
+
+    Without ``--``, it takes ``--help``, ``--gpu`` and ``--`` of the command for its own (1.2.2).
+    """
 
     migrates = True
+    separator = ("--",)
 
     def _local_image(self) -> str:
         return ""  # nodes do not see it

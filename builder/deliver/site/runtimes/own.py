@@ -16,6 +16,7 @@ class OwnRuntime(ContainerRuntime):
     """``builder run TARGET``, which finds the image by the target."""
 
     is_own = True
+    separator = ("--",)
 
     def job_image(self, request: JobRequest) -> str:
         return request.image

@@ -11,12 +11,11 @@ from ..arguments import BindMount
 from ..containers import Container, Invocation
 from ..job import ImageFile
 from ..request import JobRequest
-from ..shell import ShellText, join
+from ..shell import join
 from ..srun import (
     HOOK_VARIABLES,
     LOGIN_SHELL,
     NVIDIA,
-    WITH_FILE,
     SrunContainer,
     edf_lines,
     engine_image,
@@ -49,17 +48,12 @@ class SrunPlugin(ContainerRuntime):
 
     def _invocation(self, container: Container) -> Invocation:
         """Return the command in a container that srun starts."""
-        request = container.request
-        binds, words = list(container.binds), []
-        if file := request.env_file:
-            path = file if file.startswith(("/", "$")) else join(ShellText("$PWD/"), file)
-            binds.append(BindMount(path, path, "ro"))
-            words += [*WITH_FILE, path]
         early, own = self._early_variables(container)
-        # env also where there are no variables: some Slurms look for the first word on the host
-        # (LaunchParameters=test_exec, https://github.com/NVIDIA/pyxis/issues/104).
-        words += ["env", *(join(name, "=", value) for name, value in own.items())]
-        srun = self._srun(container, tuple(dict.fromkeys(binds)), early)
+        mounts, words = container.inside(own)
+        # Some Slurms look for the first word on the host (LaunchParameters=test_exec,
+        # https://github.com/NVIDIA/pyxis/issues/104).
+        words = words or ["env"]
+        srun = self._srun(container, mounts, early)
         command = container.command or self.recipe.cmd
         return Invocation((), tuple(words), "", command, srun)
 

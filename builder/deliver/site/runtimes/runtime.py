@@ -50,6 +50,8 @@ class ContainerRuntime(ABC):
     migrates: ClassVar[bool] = False
     """Whether an image must be pulled on a login node, into a storage that all nodes see."""
 
+    separator: ClassVar[tuple[str, ...]] = ()
+    """``--``, where the program would take words of the command for its options."""
     env_option: ClassVar[str] = ""
     """The option that passes a variable by its name, where a container gets no other."""
 
@@ -217,7 +219,8 @@ class ContainerRuntime(ABC):
             UsageError: the node has fewer GPUs, or a bind or variable is not valid.
         """
         self.check_gpus(request.gpus)
-        return self._invocation(self.container(request))
+        made = self._invocation(self.container(request))
+        return replace(made, separator=self.separator, env_file=request.env_file)
 
     def container(self, request: ContainerRequest) -> Container:
         """Return a container with the settings of the site and of the request.
@@ -327,7 +330,7 @@ class ContainerRuntime(ABC):
             optional_binds=tuple(map(ShellText, settings.optional_binds)),
             optional_devices=tuple(map(ShellText, devices)),
             passed=settings.pass_env if self.env_option or is_clean else (),
-            names=tuple(names) if is_clean else (),
+            names=tuple(names) if self.prefix else (),
             option=self.env_option,
             prefix=self.prefix,
             evaluated=self.evaluates,
@@ -383,5 +386,6 @@ class ContainerRuntime(ABC):
             expand(folder, environ)  # an error, if a variable is not set
         at = len(made.program)
         words = [*words[:at], *before.found, *words[at:]]
-        script = templates().get_template("run.sh.j2").render(words=words, start=before)
+        template = templates().get_template("run.sh.j2")
+        script = template.render(words=words, start=before, env_file=made.env_file)
         return execute(["/bin/bash", "-c", script], env=environ, capture=False)

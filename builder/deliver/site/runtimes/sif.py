@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from builder.core.errors import UsageError
 
+from ..arguments import BindMount
 from ..containers import Container, Invocation
 from ..shell import ShellText, comma_separated, command_line, join, map_literal
 from ..srun import SrunContainer
 from .runtime import ContainerRuntime
 
-_CSV_SPECIAL = re.compile(r'[",\n]')
+#: Where the program mounts the host's drivers; it adds the folder to LD_LIBRARY_PATH that it sets.
+_DRIVERS = "/.singularity.d/libs"
+#: A mount that ``--bind`` reads as it is.
+_PLAIN = re.compile(r"[\w/.:+@=-]+")
 
 
 class SifRuntime(ContainerRuntime):
@@ -46,20 +50,25 @@ class SifRuntime(ContainerRuntime):
         words = ["--cleanenv"] if settings.clean_env else []
         words += [ShellText(option) for option in settings.options]
         words += [*self.gpu_options(request.gpus), *container.options]
-        if container.binds:
-            words += ["--bind", comma_separated(bind.short_word for bind in container.binds)]
-        if request.env_file:
-            words += ["--env-file", request.env_file]
-        for name, value in container.env.items():
-            if value is not None:
-                words += ["--env", _env_word(name, value, self.evaluates)]
+        binds, before = container.inside(self._variables(container))
+        words += _mounts(binds)
         workdir = request.workdir
         if workdir is None and not container.command and self.recipe.workdir != "/":
             workdir = self.own_workdir()
         if workdir:
             words += ["--pwd", workdir]
+        words += [request.image, *before]
         command = container.command or self.recipe.cmd
-        return Invocation((settings.command, "exec"), tuple(words), request.image, command)
+        return Invocation((settings.command, "exec"), tuple(words), "", command)
+
+    def _variables(self, container: Container) -> dict[str, str]:
+        """Return the variables with values; the program itself never passes HOME of the host."""
+        env = {name: value for name, value in container.env.items() if value is not None}
+        if "HOME" in container.env:
+            env.setdefault("HOME", ShellText("$HOME"))
+        if libraries := env.get("LD_LIBRARY_PATH"):
+            env["LD_LIBRARY_PATH"] = join(libraries, ":", _DRIVERS)
+        return env
 
     def _home_lines(self) -> list[str]:
         # they do not read HOME: Apptainer 1.4 takes that of passwd
@@ -76,26 +85,23 @@ class SifRuntime(ContainerRuntime):
         return f'(for path in {listed}; do if [ -e "$path" ]; then {further}; fi; done; {line})'
 
 
-def _env_word(name: str, value: str, evaluated: bool) -> str:
-    """Return ``NAME=VALUE`` for ``--env``.
+def _mounts(binds: Iterable[BindMount]) -> list[str]:
+    """Return the options for mounts: ``--bind`` for plain paths, ``--mount`` for all others.
 
-    Apptainer and Singularity read a value that contains ``=`` as CSV, and evaluate values like a
-    shell unless ``--no-eval`` is set (Apptainer 1.4 and SingularityCE 4).
+    ``--bind`` splits a path at a caret, and has no escape for a backslash and a blank at an end
+    (Apptainer 1.4 and SingularityCE 4.5). A variable may contain any of them.
     """
-    if evaluated:
-        value = map_literal(value, _escape)
-    if "=" in value and _CSV_SPECIAL.search(value):
-        doubled = map_literal(value, lambda text: text.replace('"', '""'))
-        return join('"', name, "=", doubled, '"')
-    if value.startswith('"') or value.endswith('"'):
-        raise UsageError(
-            f"{name}: apptainer and singularity do not accept values that start or end "
-            "with a double quote",
-            "remove the quotes, or write the value to a file",
-        )
-    return join(name, "=", value)
+    plain, words = list[str](), list[str]()
+    for bind in binds:
+        if _PLAIN.fullmatch(bind.word):
+            plain.append(bind.short_word)
+            continue
+        paths = (join("source=", bind.source), join("destination=", bind.target))
+        fields = [join('"', map_literal(path, _double_quotes), '"') for path in paths]
+        readonly = ["ro"] if bind.mode == "ro" else []
+        words += ["--mount", comma_separated(["type=bind", *fields, *readonly])]
+    return ["--bind", ",".join(plain), *words] if plain else words
 
 
-def _escape(text: str) -> str:
-    """Escape a literal value for a program that evaluates values."""
-    return re.sub(r"[\\$`]", r"\\\g<0>", text)
+def _double_quotes(text: str) -> str:
+    return text.replace('"', '""')

@@ -53,7 +53,6 @@ def request_error(target: str, **request: Any) -> UsageError:
         ("cpu", {"tasks": 2}, "no scheduler to start 2 processes", "torchrun"),
         ("lumi-g", {"gpus": 0}, "no queue for jobs without GPUs", "site.slurm.queues.cpu"),
         ("lumi-g", {"binds": ("/a:b",)}, "the target 'b' is not an", "write --bind /a:/b"),
-        ("lumi-g", {"env": {"A": '"x"'}}, "A: apptainer and singularity do not accept", "remove the quotes"),
         ("frontier", {"nodes": 100, "time": "7:00:00"}, "batch (06:00:00)", "--chain 2"),
         ("leonardo", {"time": "48:00:00"}, "exceeds the limit", "--qos boost_qos_lprod"),
         ("jupiter", {"gpus": 1}, "allows only 4 GPUs per node", "--gpus 4"),
