@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
 
@@ -226,6 +226,6 @@ common_options = option("--json", "as_json", is_flag=True, expose_value=False, c
 with_context = decorated(common_options, pass_context)
 
 
-def context_exit(code: int) -> None:
+def context_exit(code: int) -> NoReturn:
     """End the command with an exit code and without a message."""
     click.get_current_context().exit(code)

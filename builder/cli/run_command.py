@@ -57,7 +57,7 @@ def run(
         builder run perlmutter --print -- python -u /app/ml/train_model.py
     """
     from builder.deliver.launch.here import run_reference, run_target
-    from builder.deliver.launch.images import named_image, target_images
+    from builder.deliver.launch.images import target_images
     from builder.deliver.site.arguments import parse_bind, parse_env
     from builder.deliver.site.containers import ContainerRequest
     from builder.deliver.site.shell import from_user
@@ -81,12 +81,12 @@ def run(
     if recipe is None:
         work, root = context.work, context.root
         context_exit(run_reference(reference, request, work, bind=not no_bind, root=root))
-        return
-    name, images = named_image(recipe, image, digest), target_images(context.project, recipe)
+    images = target_images(context.project, recipe)
+    image = images.runtime.named_image(image, digest)
     if only_print:
-        _print(context, images, request, name)
+        _print(context, images, request, image)
     else:
-        context_exit(run_target(images, request, name, bind=not no_bind))
+        context_exit(run_target(images, request, image, bind=not no_bind))
 
 
 def _image_and_command(

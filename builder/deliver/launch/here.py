@@ -148,8 +148,10 @@ def _with_srun(request: ContainerRequest, made: Invocation) -> Invocation:
     """Return the command line, with srun if a plugin of it starts the container."""
     if made.srun is None:
         return made
-    terminal = ["--pty"] if request.interactive else []
-    return replace(made, program=("srun", *terminal, *made.srun.options))
+    options = ["--pty"] if request.interactive else []
+    if cores := os.environ.get("SLURM_CPUS_PER_TASK"):  # before Slurm 24.11, srun does not take it
+        options.append(f"--cpus-per-task={cores}")
+    return replace(made, program=("srun", *options, *made.srun.options))
 
 
 def run_reference(

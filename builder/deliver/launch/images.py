@@ -19,7 +19,6 @@ from builder.deliver.site.request import JobRequest
 from builder.deliver.site.runtimes.engines import EngineRuntime
 from builder.deliver.site.runtimes.runtime import ContainerRuntime
 from builder.deliver.site.runtimes.table import runtime_of
-from builder.deliver.site.shell import from_user
 from builder.lock.config.policy import has_policy
 from builder.lock.config.recipe import Recipe
 
@@ -30,20 +29,11 @@ log = logging.getLogger(__name__)
 _DOWNLOADED = ("docker", "oras", "library", "shub", "http", "https")
 
 
-def named_image(recipe: Recipe, image: str, digest: str) -> str:
-    """Return the image that ``--image`` or ``--digest`` names; empty if neither is given.
-
-    Raises:
-        UsageError: ``--digest`` has another form, or the site's runtime takes none.
-    """
-    runtime_of(recipe).check_named_image(image, digest)
-    return digest or (from_user(image) if image else "")
-
-
 def target_images(project: Project, recipe: Recipe) -> TargetImages:
     """Return the images of a target, as the runtime of its site finds them."""
     families = {"engine": EngineImages, "own": OwnImages}
-    return families.get(recipe.site.runtime.family, TargetImages)(project, recipe)
+    kind = families.get(recipe.site.runtime.family, TargetImages)
+    return kind(project, recipe, runtime_of(recipe))
 
 
 @dataclass(frozen=True)
@@ -54,11 +44,7 @@ class TargetImages:
 
     project: Project
     recipe: Recipe
-
-    @property
-    def runtime(self) -> ContainerRuntime:
-        """The runtime of the target's site."""
-        return runtime_of(self.recipe)
+    runtime: ContainerRuntime
 
     def to_print(self) -> str:
         """Return the image for a command line that is printed: nothing is loaded."""
@@ -153,11 +139,7 @@ class TargetImages:
 class EngineImages(TargetImages):
     """The images of a target for docker, podman and podman-hpc, which have a storage of their own."""
 
-    @property
-    def runtime(self) -> EngineRuntime:
-        runtime = super().runtime
-        assert isinstance(runtime, EngineRuntime)
-        return runtime
+    runtime: EngineRuntime
 
     def to_print(self) -> str:
         pulled = self._engine_pull()

@@ -139,7 +139,9 @@ class ReleaseTest:
 
         result, runtime = release.result, runtime_of(release.result.recipe)
         name = self.destination.name
-        if not runtime.takes_local and not isinstance(self.destination, RegistryDestination):
+        if not (runtime.runs_sif or runtime.is_own) and not isinstance(
+            self.destination, RegistryDestination
+        ):
             hint = "publish to a registry: --to HOST/ or --to HOST/REPOSITORY"
             raise UsageError(f"the nodes run {runtime.name}, which runs no image from {name}", hint)
         in_dist = result.sif is not None or runtime.is_own

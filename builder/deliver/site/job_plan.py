@@ -8,7 +8,7 @@ from builder.lock.config.recipe import Recipe
 
 from .arguments import parse_bind
 from .containers import ContainerRequest, Invocation
-from .job import BatchJob, Resources
+from .job import BatchJob, ImageFile, Resources
 from .launchers import LAUNCHERS, JupyterLauncher, ProcessLauncher, SrunLauncher
 from .limits import gpu_counts
 from .request import JobRequest
@@ -130,7 +130,7 @@ class _JobPlan:
         """Return the planned job."""
         checkpoint = from_user(self._checkpoint)
         is_address = paths.is_address(checkpoint)
-        additions = self.launcher.additions()
+        additions, image = self.launcher.additions(), self.runtime.image_of_job(self.request)
         size, tokens = self.resources, join(self.base, "/.builder-jupyter-XXXXXXXX")
         directives = slurm.directives(self.recipe, self.request, size) if self.site.slurm else []
         host_variables = tuple(name for name, value in self._env().items() if value is None)
@@ -140,8 +140,8 @@ class _JobPlan:
             launcher=self.launcher.name,
             resources=self.resources,
             setup=tuple(self.runtime.host_setup(additions, account=self.request.account)),
-            image=self.runtime.image_of_job(self.request),
-            container=self._container(self._command()),
+            image=image,
+            container=self._container(self._command(), image),
             start=self.runtime.start(host_variables, additions),
             data=paths.data_path(self.request.data, self.base),
             unpacked=paths.unpacked_folder(self.site) if self.request.data else "",
@@ -195,14 +195,14 @@ class _JobPlan:
         folder = "." if self.request.command else paths.command_folder(self.recipe)
         if folder is not None:
             return self.base if folder == "." else paths.host_path(folder, self.base)
-        return self.runtime.own_workdir()
+        return self.recipe.workdir if self.runtime.runs_sif else None
 
-    def _container(self, command: tuple[str, ...]) -> Invocation:
+    def _container(self, command: tuple[str, ...], image: ImageFile) -> Invocation:
         gpus, node = self.resources.gpus, self.site.node.gpus
         counts = gpus == 0 or (gpus < node and self.site.slurm is None)  # else Slurm chooses them
         several = self.resources.nodes * self.resources.tasks > 1
         container = ContainerRequest(
-            image=self.runtime.image_in_script(self.request),
+            image=ShellText("$BUILDER_IMAGE") if image.reference else self.request.image,
             command=command,
             gpus=gpus if counts else None,
             binds=self._binds(),

@@ -9,8 +9,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from .job import BatchJob
-from .shell import command_line, quote
+from .shell import command_line, join, quote
 from .slurm import inherited
+from .srun import toml, toml_key
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -44,8 +45,10 @@ def templates() -> Environment:
         autoescape=False,  # noqa: S701  scripts, not HTML: every value passes a quoting filter
     )
     environment.globals["checkpoints"] = ",".join(CHECKPOINTS)
+    environment.globals["join"] = join
     filters = {"q": quote, "line": command_line, "block": block, "directive": _directive}
-    environment.filters |= filters | {"inherited": inherited}
+    filters |= {"toml": toml, "key": toml_key, "inherited": inherited}
+    environment.filters |= filters
     return environment
 
 

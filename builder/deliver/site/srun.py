@@ -92,45 +92,12 @@ class SrunContainer:
             raise RunnerError(self.missing, hint)
 
 
-def edf_lines(
-    image: str,
-    mounts: Sequence[BindMount],
-    workdir: str,
-    env: Mapping[str, str],
-    annotations: Mapping[str, str],
-) -> tuple[str, ...]:
-    """Return the lines of an environment definition file (EDF) for ``srun --environment``.
-
-    The Container Engine fills in ``${NAME}`` in every value, from the variables of srun's host, and
-    reads ``$$`` as a dollar sign: https://docs.cscs.ch/software/container-engine/edf (2025-09-24).
-    Texts can be :class:`~builder.deliver.site.shell.ShellText`.
-
-    Args:
-        image: a path or reference, as enroot reads it.
-        mounts: files and folders of the host.
-        workdir: the folder to start in; empty: the image's.
-        env: variables in the container; an empty value removes a variable.
-        annotations: by dotted names.
-    """
-    lines = [f"image = {toml(image)}"]
-    if workdir:
-        lines.append(f"workdir = {toml(workdir)}")
-    lines += ["entrypoint = false", "writable = true"]
-    if mounts:
-        lines.append("mounts = [")
-        for bind in mounts:
-            readonly = ":ro" if bind.mode == "ro" else ""
-            lines.append(f"    {toml(join(bind.source, ':', bind.target, readonly))},")
-        lines.append("]")
-    for title, values in (("env", env), ("annotations", annotations)):
-        if values:
-            lines += ["", f"[{title}]"]
-            lines += [f"{_key(name)} = {toml(value)}" for name, value in values.items()]
-    return tuple(lines)
-
-
 def toml(text: str) -> str:
-    """Return a text as a TOML string, with variables as the Container Engine reads them."""
+    """Return a text as a TOML string, with variables as the Container Engine reads them.
+
+    It fills in ``${NAME}`` in every value, from the variables of srun's host, and reads ``$$`` as a
+    dollar sign: https://docs.cscs.ch/software/container-engine/edf (2025-09-24).
+    """
     if not isinstance(text, ShellText):
         return _string(text.replace("$", "$$"))
 
@@ -140,8 +107,8 @@ def toml(text: str) -> str:
     return _string(VARIABLE.sub(variable, text))
 
 
-def _key(name: str) -> str:
-    """Return a dotted key."""
+def toml_key(name: str) -> str:
+    """Return a dotted key of TOML."""
     parts = name.split(".")
     return ".".join(part if _BARE_KEY.fullmatch(part) else _string(part) for part in parts)
 

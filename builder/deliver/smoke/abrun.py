@@ -7,7 +7,6 @@ only. Both images run this builder's benchmark, so that an older image is measur
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +19,7 @@ from builder.core.store.leftovers import temporary_folder
 from builder.core.workspace import Workspace
 from builder.deliver.site.job import BatchJob
 from builder.deliver.site.job_plan import plan_job
-from builder.deliver.site.render import render
-from builder.deliver.site.shell import quote
+from builder.deliver.site.render import render, templates
 from builder.lock.config.recipe import Recipe
 
 from .ab import ROUND
@@ -240,26 +238,15 @@ def _write_job(
     for run in runs:
         (work / run.folder).mkdir()
         (work / run.folder / _PROGRAM).write_bytes(program)
-    text = ""
     for run in {run.script: run for run in runs}.values():
         one = replace(options, all_gpus=False, device_only=not run.is_first)
         command = benchmark_command(recipe, one, report=REPORT, program=_PROGRAM)
         image = replace(slurm, image=run.side.reference)
         request = job_request(recipe, image, command, time_s)
         job = _of_side(plan_job(recipe, request), run.side)
-        text = render(with_sif_hash(job) if run.is_first else job)
-        (work / run.script).write_text(text)
-    head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
-    lines = [
-        "#!/bin/bash",
-        f"# {recipe.name}: two images in turn. Written by builder smoke --ab",
-        *(line for line in head if line.startswith("#SBATCH ")),
-        "folder=$SLURM_SUBMIT_DIR",
-    ]
-    for run in runs:
-        enter = f'cd "$folder"/{run.folder} && SLURM_SUBMIT_DIR=$PWD'
-        lines.append(f"{enter} bash ../{quote(run.script)} >job.out 2>&1")
-    return "\n".join([*lines, "exit 0"]) + "\n"
+        (work / run.script).write_text(render(with_sif_hash(job) if run.is_first else job))
+    script = templates().get_template("ab.sh.j2")
+    return script.render(recipe=recipe, directives=job.directives, runs=runs)
 
 
 def _of_side(job: BatchJob, side: Side) -> BatchJob:

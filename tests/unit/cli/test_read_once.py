@@ -9,7 +9,7 @@ import pytest
 
 from builder.core.settings import Settings
 from builder.deliver import project as project_module
-from builder.deliver.launch.images import OwnImages
+from builder.deliver.launch.images import OwnImages, target_images
 from builder.deliver.project import Project
 from builder.lock import environment
 from tests.support.cli import Cli, pass_smoke
@@ -26,7 +26,9 @@ def test_one_read(do: Cli, copy: TinyProject, tmp_path: Path, monkeypatch: pytes
     assert do("publish", "tiny", "--to", f"oci:{tmp_path / 'there'}").code == 0
     assert reads == [copy.environment] * 2
     project = Project.find(copy.root, Settings.from_environment())
-    OwnImages(project, project.recipe("tiny")).own()
+    images = target_images(project, project.recipe("tiny"))
+    assert isinstance(images, OwnImages)
+    images.own()
     assert reads == [copy.environment] * 3
     assert do("lock", "tiny").code == 0
     assert reads == [copy.environment] * 4

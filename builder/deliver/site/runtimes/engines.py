@@ -7,7 +7,6 @@ from dataclasses import replace
 from builder.core.errors import UsageError
 from builder.core.model import Image
 from builder.core.workspace import Workspace
-from builder.formats.oci.reference import local_name
 
 from ..containers import Container, Invocation
 from ..job import ImageFile
@@ -23,10 +22,7 @@ class EngineRuntime(ContainerRuntime):
     """An engine with its own storage, whose options are docker's."""
 
     env_option = "-e"
-
-    def _local_image(self) -> str:
-        name = self.recipe.name
-        return f": builder build {name} --load {self.name} makes {local_name(name)} on this machine"
+    loads = True
 
     def image_of_job(self, request: JobRequest) -> ImageFile:
         image = super().image_of_job(request)
@@ -85,10 +81,8 @@ class PodmanHpcRuntime(EngineRuntime):
     """
 
     migrates = True
+    loads = False  # nodes do not see it
     separator = ("--",)
-
-    def _local_image(self) -> str:
-        return ""  # nodes do not see it
 
     def stored_name(self, image_id: str) -> str:
         from builder.build.run.podman import migrated_ids

@@ -24,9 +24,6 @@ class OwnRuntime(ContainerRuntime):
     def image_of_job(self, request: JobRequest) -> ImageFile:
         return ImageFile("", is_file=False)
 
-    def image_in_script(self, request: JobRequest) -> str:
-        return request.image
-
     def image_of_build(self, digest: str, sif: Path | None, reference: str) -> str:
         return digest  # which builder run compares with its build
 

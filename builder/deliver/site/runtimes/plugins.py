@@ -10,6 +10,7 @@ from dataclasses import replace
 from ..arguments import BindMount
 from ..containers import Container, Invocation
 from ..job import ImageFile
+from ..render import templates
 from ..request import JobRequest
 from ..shell import join
 from ..srun import (
@@ -17,7 +18,6 @@ from ..srun import (
     LOGIN_SHELL,
     NVIDIA,
     SrunContainer,
-    edf_lines,
     engine_image,
     pyxis_options,
 )
@@ -103,8 +103,13 @@ class ContainerEngine(SrunPlugin):
     def _srun(
         self, container: Container, mounts: tuple[BindMount, ...], early: Mapping[str, str]
     ) -> SrunContainer:
-        request, annotations = container.request, self.settings.annotations
-        image, workdir = engine_image(request.image), request.workdir or ""
-        lines = edf_lines(image, mounts, workdir, early, annotations)
-        option = join("--environment=", request.edf)
+        request, template = container.request, templates().get_template("edf.toml.j2")
+        text = template.render(
+            image=engine_image(request.image),
+            workdir=request.workdir,
+            mounts=mounts,
+            env=early,
+            annotations=self.settings.annotations,
+        )
+        option, lines = join("--environment=", request.edf), tuple(text.rstrip("\n").split("\n"))
         return SrunContainer("the Container Engine", (option,), LOGIN_SHELL, request.edf, lines)

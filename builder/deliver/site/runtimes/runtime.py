@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from builder.build.run.process import Completed, execute
 from builder.core.errors import RunnerError, UsageError
-from builder.formats.oci.reference import is_digest
+from builder.formats.oci.reference import is_digest, local_name
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.site import Additions, RuntimeKind, Site
 
@@ -22,7 +22,7 @@ from ..job import ImageFile, Start
 from ..paths import host_path, start_folder
 from ..render import templates
 from ..request import JobRequest
-from ..shell import ShellText, command_line, expand, join, quote, with_account
+from ..shell import ShellText, command_line, expand, from_user, join, quote, with_account
 from ..srun import SrunContainer
 
 #: What builder's jobs and Slurm export: a process with one of them is part of a job.
@@ -52,6 +52,8 @@ class ContainerRuntime(ABC):
 
     separator: ClassVar[tuple[str, ...]] = ()
     """``--``, where the program would take words of the command for its options."""
+    loads: ClassVar[bool] = False
+    """Whether jobs run an image that a build loads into the engine of this machine."""
     env_option: ClassVar[str] = ""
     """The option that passes a variable by its name, where a container gets no other."""
 
@@ -64,11 +66,6 @@ class ContainerRuntime(ABC):
     def name(self) -> RuntimeKind:
         """The name of the runtime in recipes."""
         return self.settings.kind
-
-    @property
-    def takes_local(self) -> bool:
-        """Whether jobs run an image in ``dist/``, and none of a registry."""
-        return self.runs_sif or self.is_own
 
     @property
     def prefix(self) -> str:
@@ -112,13 +109,12 @@ class ContainerRuntime(ABC):
         recipe = self.recipe
         if not recipe.registry.repository:
             unknown = f"registry.repository is not set, so the image of {recipe.name} is unknown"
-            hint = f"set it, or pass --image REFERENCE{self._local_image()}"
+            hint = "set it, or pass --image REFERENCE"
+            if self.loads:
+                made = f"builder build {recipe.name} --load {self.name}"
+                hint += f": {made} makes {local_name(recipe.name)} on this machine"
             raise UsageError(f"{recipe.source}: {unknown}", hint)
         return "/".join(filter(None, (recipe.registry.host, recipe.registry.repository)))
-
-    def _local_image(self) -> str:
-        """Return how a local image is made, for a hint."""
-        return ""
 
     def site_file(self, account: str, environ: Mapping[str, str]) -> Path | None:
         """Return the SIF or squashfs that jobs of the site run, if this machine belongs to the site.
@@ -178,10 +174,6 @@ class ContainerRuntime(ABC):
         scheme, _, name = image.partition(":")
         return scheme, name.removeprefix("//")
 
-    def image_in_script(self, request: JobRequest) -> str:
-        """Return the word for the image in the command line of a job."""
-        return ShellText("$BUILDER_IMAGE")
-
     def image_of_build(self, digest: str, sif: Path | None, reference: str) -> str:
         """Return the name by which a job runs a build.
 
@@ -196,8 +188,8 @@ class ContainerRuntime(ABC):
         """
         return reference or f"{self.repository()}@{digest}"
 
-    def check_named_image(self, image: str, digest: str) -> None:
-        """Check what ``--image`` and ``--digest`` name.
+    def named_image(self, image: str, digest: str) -> str:
+        """Return the image that ``--image`` or ``--digest`` names; empty if neither is given.
 
         Raises:
             UsageError: ``--digest`` has another form, or is not for this runtime.
@@ -209,6 +201,7 @@ class ContainerRuntime(ABC):
             )
         if digest and not is_digest(digest):
             raise UsageError(f"--digest {digest}: not a digest", "write --digest sha256:...")
+        return digest or from_user(image)
 
     # command lines --------------------------------------------------------------------------------
 
@@ -241,10 +234,6 @@ class ContainerRuntime(ABC):
     @abstractmethod
     def _invocation(self, container: Container) -> Invocation:
         """Return the command line of a container."""
-
-    def own_workdir(self) -> str | None:
-        """Return the folder to start the image's own command in; None: the image names it."""
-        return None
 
     def check_gpus(self, gpus: int | None) -> None:
         """Check a number of GPUs per node.

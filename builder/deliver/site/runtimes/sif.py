@@ -41,9 +41,6 @@ class SifRuntime(ContainerRuntime):
             raise UsageError(message + "no job can test this build", hint)
         return str(sif.absolute())
 
-    def own_workdir(self) -> str | None:
-        return self.recipe.workdir  # a SIF names none
-
     def _invocation(self, container: Container) -> Invocation:
         """Return the command line; variables without a value come from the process's own."""
         request, settings = container.request, self.settings
@@ -54,7 +51,7 @@ class SifRuntime(ContainerRuntime):
         words += _mounts(binds)
         workdir = request.workdir
         if workdir is None and not container.command and self.recipe.workdir != "/":
-            workdir = self.own_workdir()
+            workdir = self.recipe.workdir  # a SIF names none
         if workdir:
             words += ["--pwd", workdir]
         words += [request.image, *before]

@@ -8,7 +8,8 @@ import pytest
 
 from builder import Project, Settings, target_images
 from builder.core.errors import ImageError, UsageError
-from builder.deliver.launch.images import OwnImages, named_image
+from builder.deliver.launch.images import OwnImages
+from builder.deliver.site.runtimes.table import runtime_of
 from tests.support.project import edit, tiny_project
 
 DIGEST = "sha256:" + "0" * 64
@@ -26,9 +27,9 @@ def images(tmp_path: Path) -> OwnImages:
 
 def test_named(images: OwnImages) -> None:
     """The digest or the image that a user names; none is an empty text."""
-    assert named_image(images.recipe, "", DIGEST) == DIGEST
-    assert named_image(images.recipe, "x/y:1", "") == "x/y:1"
-    assert named_image(images.recipe, "", "") == ""
+    assert images.runtime.named_image("", DIGEST) == DIGEST
+    assert images.runtime.named_image("x/y:1", "") == "x/y:1"
+    assert images.runtime.named_image("", "") == ""
 
 
 def test_digest_for_another_runtime(images: OwnImages) -> None:
@@ -36,7 +37,7 @@ def test_digest_for_another_runtime(images: OwnImages) -> None:
     edit(images.recipe.source, site={"runtime": {"kind": "docker"}, "launcher": "torchrun"})
     recipe = images.project.recipe("tiny")
     with pytest.raises(UsageError, match="tiny runs with docker"):
-        named_image(recipe, "", DIGEST)
+        runtime_of(recipe).named_image("", DIGEST)
 
 
 def test_no_image(images: OwnImages) -> None:
