@@ -253,7 +253,7 @@ def test_master_port_on_shared_nodes(cluster: Cluster) -> None:
         taken.bind(("127.0.0.1", first))
         taken.listen()
         (task,) = cluster.run(script("alliance-fir"))
-        assert int(inside(task["words"])["MASTER_PORT"]) > first
+        assert int(inside(task["words"])["MASTER_PORT"]) != first
 
 
 def test_data(cluster: Cluster) -> None:
