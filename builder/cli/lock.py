@@ -54,6 +54,7 @@ def lock(
         context.output.result(results)
         if not all(r["fresh"] for r in results):
             context_exit(LockError.exit_code)
+        return
 
     sections: list[tuple[str, LockChanges]] = []
 

@@ -25,13 +25,10 @@ from ..request import JobRequest
 from ..shell import ShellText, command_line, expand, from_user, join, quote, with_account
 from ..srun import SrunContainer
 
-#: What builder's jobs and Slurm export: a process with one of them is part of a job.
-_JOB_NUMBERS = frozenset({"BUILDER_JOB_ID", "SLURM_JOB_ID"})
-
 
 def is_job(environ: Mapping[str, str]) -> bool:
-    """Return whether a process with these variables is part of a job."""
-    return not _JOB_NUMBERS.isdisjoint(environ)
+    """Return whether a process with these variables is part of a job, of builder's or of Slurm."""
+    return not {"BUILDER_JOB_ID", "SLURM_JOB_ID"}.isdisjoint(environ)
 
 
 class ContainerRuntime(ABC):
