@@ -114,7 +114,8 @@ class Site:
 
 def shown(log: str) -> list[str]:
     """What a job or one of its runs has printed, without the values that are its own."""
-    lines = log.partition("shown\n")[0].splitlines()[1:]
+    # Slurm chooses the node: the first one may have another job's end.
+    lines = re.sub(r"\bnode[12]\b", "node", log.partition("shown\n")[0]).splitlines()[1:]
     kept = [line for line in lines if line.startswith(("step ", "cpu ", "host ", "container "))]
     return [line for line in kept if not OWN.fullmatch(line.split(" ", 1)[1].partition("=")[0])]
 
