@@ -75,27 +75,27 @@ def run_target(
         VerifyError: the policy of the project refuses the image.
     """
     project, recipe, runtime = images.project, images.recipe, images.runtime
-    if request.env_file:
+    if request.env_file and not runtime.is_own:  # which reads it itself, once: it may be a pipe
         file = Path(expand(request.env_file, os.environ)).absolute()
-        read_env_file(file)  # the runtime may read wrong lines, too
+        if not file.is_fifo():
+            read_env_file(file)  # the runtime may read wrong lines, too
         request = replace(request, env_file=str(file))
     if bind:
         prefix, own = recipe.conda.prefix, command_folder(recipe)
         request = bind_folder(request, project.root, prefix, own)
-    runtime.command(request)  # what is wrong is reported before an image is loaded or built
+    made = runtime.command(request)  # what is wrong is reported before an image is loaded or built
     may_build = request.may_build
     name, origin = (images.accepted(image), "") if image else images.to_run(may_build=may_build)
     request = replace(request, image=name)
     if isinstance(images, OwnImages):
         return _run_userns(images, request)
-    made = runtime.command(request)
     if made.srun:
         return _run_srun(runtime, request)
     runtime.check_file(request.image, os.environ)
     if origin:
         project.work.reporter.note(f"running {recipe.name}{_where(request)}: {origin}")
     names = [name for name, value in request.env.items() if value is None]
-    return runtime.run(made, names=names).returncode
+    return runtime.run(runtime.command(request), names=names).returncode
 
 
 def _run_userns(images: OwnImages, request: ContainerRequest) -> int:

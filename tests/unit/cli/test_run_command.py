@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,20 @@ def test_settings_of_the_site(
     assert do(*command, "--gpus", "0", "--", "true").code == 0
     (_, options) = ran.pop()
     assert options.env["PASS_IT"] == "host" and options.env["PASS_OWN"] == "mine" and options.gpu == "none"
+
+
+def test_variables_from_a_pipe(do: Cli, copy: TinyProject, ran: Runs, tmp_path: Path) -> None:
+    """A shell's ``<(command)`` can be read once."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = subprocess.Popen(["sh", "-c", f"echo TOKEN=x >{pipe}"])
+    try:
+        assert do("run", "tiny", "--env-file", str(pipe), "--", "true").code == 0
+        assert writer.wait(60) == 0
+    finally:
+        writer.kill()
+    (_, options) = ran.pop()
+    assert options.env == {"TOKEN": "x"}
 
 
 def options_in(folder: Path) -> RunOptions:
