@@ -109,7 +109,11 @@ export BUILDER_CHECKPOINT_DIR="$SLURM_SUBMIT_DIR/checkpoints/alliance-fir"
 export BUILDER_RESUME=
 mkdir -p "$BUILDER_CHECKPOINT_DIR"
 # This is one of 7 segments that run one after the other. Once a segment ends with exit code 0, the training is done
-# and the remaining segments do nothing.
+# and the remaining segments do nothing. Slurm starts the next segment while one that was cancelled still writes its checkpoint.
+for ((seconds = 0; seconds < 300; seconds++)); do
+    [[ -n $(squeue --noheader --states=COMPLETING --jobs="$SLURM_ARRAY_JOB_ID") ]] || break
+    sleep 1
+done
 finished=$BUILDER_CHECKPOINT_DIR/.finished-$SLURM_ARRAY_JOB_ID
 if [[ -e $finished ]]; then
     echo "an earlier segment has finished the training"

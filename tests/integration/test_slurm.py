@@ -143,13 +143,14 @@ def here(project: Here, tmp_path: Path) -> Here:
 
 #: The example with six epochs.
 TRAIN = ("--", "python", "train_digits.py", "--epochs", "6")
-#: Rank 1 stops once in epoch 3 and once in epoch 4, until it is killed or receives a signal.
+#: Rank 1 stops once in epoch 3 and once in epoch 4, until it is killed or receives a signal. After a signal it is
+#: slow, until there is a file.
 HOLD = """\
 def hold(training):
     epoch, here = training.progress.epoch, Path(f"held-{training.progress.epoch}")
     if training.ranks.rank == 1 and epoch in (2, 3) and training.progress.step == 4 and not here.exists():
         here.touch()
-        while not training.stop_signals:
+        while not training.stop_signals or not Path("may-stop").exists():
             time.sleep(0.1)
 """
 
@@ -205,8 +206,8 @@ def training_of(job: str, rank: int) -> int:
 
 
 def test_interrupted_chain(here: Here, uninterrupted: dict[str, Any]) -> None:
-    """A rank of segment 1 is killed, segment 2 is cancelled, segment 3 finishes, segment 4 has nothing to
-    do."""
+    """A rank of segment 1 is killed, segment 2 is cancelled, segment 3 waits for its checkpoint and finishes,
+    segment 4 has nothing to do."""
     program = here.work / "train_digits.py"
     text = program.read_text().replace("time.sleep(self.options.pause)", "hold(self)")
     program.write_text(text.replace("def main()", f"{HOLD}\n\ndef main()"))
@@ -225,6 +226,8 @@ def test_interrupted_chain(here: Here, uninterrupted: dict[str, Any]) -> None:
     wait_for((here.work / "held-3").exists)  # some steps into an epoch
     wait_for(lambda: len(events(here.output(f"{number}_2"), "epoch")) == 1)
     here.slurm.run("scancel", f"{number}_2")
+    wait_for(lambda: "restart 0" in here.output(f"{number}_3"))  # while segment 2 is still there
+    (here.work / "may-stop").touch()
     output = here.finish(number, "FAILED", "CANCELLED", "COMPLETED", "COMPLETED")
     first, second, third, fourth = (here.output(f"{number}_{segment}") for segment in (1, 2, 3, 4))
     assert "checkpoint: none, starting from the beginning" in first and not events(first, "stopped")
