@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,12 @@ from urllib.parse import unquote, urljoin, urlsplit
 if TYPE_CHECKING:
     import httpx2
 
-#: Bytes of a page. The largest of PyPI have some MB.
-MAX_PAGE = 64 << 20
+#: Links of a page in HTML: each needs up to 1 kB of memory. The largest page of PyPI has 47,000.
+MAX_LINKS = 200_000
+#: Characters of a tag, comment or script.
+_MAX_TAG = 1 << 20
+#: Bytes of a file name on Linux. A version of more than 4,300 digits is a ValueError of Python.
+_MAX_NAME = 255
 #: PEP 691, and HTML for the indexes that have no other answer.
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 
@@ -22,36 +25,34 @@ def read_page(address: str, client: httpx2.Client) -> Iterator[dict[str, Any]]:
     """Yield the files of a page as PEP 691 describes them, with absolute URLs.
 
     Raises:
-        ValueError, httpx2.HTTPError, httpx2.InvalidURL: it is too large, or cannot be downloaded.
+        ValueError: it is too large, encoded, or broken.
+        httpx2.HTTPError, httpx2.InvalidURL: it cannot be downloaded.
     """
-    data = bytearray()
+    from .answers import load_json, read_body  # httpx2 is slow to import: not for folders
+
     with client.stream("GET", address, headers={"Accept": _ACCEPT}) as answer:
-        answer.raise_for_status()
-        for chunk in answer.iter_bytes():
-            data += chunk
-            if len(data) > MAX_PAGE:
-                raise ValueError(f"it has more than {MAX_PAGE} bytes")
+        data = read_body(answer)
     if data.lstrip().startswith(b"{"):
-        files = _of_json(bytes(data))
+        files = load_json(data).get("files")
     else:
-        files = _of_html(data.decode(answer.encoding or "utf-8", errors="replace"))
-    for file in files:
-        with contextlib.suppress(ValueError):  # not a URL
-            yield {**file, "url": urljoin(str(answer.url), str(file.get("url", "")))}
-
-
-def _of_json(data: bytes) -> list[dict[str, Any]]:
-    try:
-        files = json.loads(data)["files"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return []
-    return [file for file in files if isinstance(file, dict)] if isinstance(files, list) else []
+        files = _of_html(data.decode(errors="replace"))  # UTF-8, as HTML 5 has to be
+    for file in files if isinstance(files, list) else ():
+        with contextlib.suppress(ValueError, TypeError):  # not a URL, not a file
+            found = {**file, "url": urljoin(str(answer.url), str(file.get("url", "")))}
+            name, path = str(file.get("filename", "")), url_path(found["url"])
+            if len(name) <= _MAX_NAME and path.isprintable():  # no path has NUL or half a surrogate
+                yield found
 
 
 def _of_html(text: str) -> list[dict[str, Any]]:
     parser = _Links()
-    with contextlib.suppress(AssertionError):  # Python's answer to "<![x"
-        parser.feed(text)
+    try:
+        for start in range(0, len(text), _MAX_TAG):
+            parser.feed(text[start : start + _MAX_TAG])
+            if len(parser.rawdata) > _MAX_TAG or len(parser.files) > MAX_LINKS:
+                raise ValueError(f"a tag is too long, or it has more than {MAX_LINKS} links")
+    except AssertionError as e:  # Python's answer to "<![x"
+        raise ValueError(f"it is broken: {e}") from None
     return parser.files
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
-import json
 import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import httpx2
 
 from builder.core.errors import RegistryError
+from builder.formats.net.answers import load_json
 from builder.formats.net.pace import Pace
 from builder.formats.oci.documents import MAX_DOCUMENT
 
@@ -116,18 +115,6 @@ def number(text: str) -> int | None:
     ``isdigit`` accepts characters that ``int`` does not.
     """
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
-
-
-def load_json(data: bytes) -> Any:
-    """Return a JSON value of a registry.
-
-    Raises:
-        ValueError: it is not JSON, or nested too deeply.
-    """
-    try:
-        return json.loads(data)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
 
 
 def parse_url(text: str, base: httpx2.URL | None = None) -> httpx2.URL:

@@ -21,9 +21,10 @@ from urllib.parse import urlencode
 import httpx2
 
 from builder.core.errors import RegistryError
+from builder.formats.net.answers import load_json
 from builder.formats.net.proxies import host_name, is_loopback
 
-from .answer import Answer, Request, Scopes, load_json, number, parse_url
+from .answer import Answer, Request, Scopes, number, parse_url
 from .credentials import ANONYMOUS, Credentials
 from .errors import credentials_hint
 

@@ -20,9 +20,8 @@ from typing import Any
 from builder.core.errors import RegistryError
 from builder.core.settings import home_folder
 from builder.core.store.reading import Reader
+from builder.formats.net.answers import load_json
 from builder.formats.oci.reference import DOCKER_ALIASES
-
-from .answer import load_json
 
 log = logging.getLogger(__name__)
 

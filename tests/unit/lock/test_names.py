@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
 
@@ -9,24 +10,30 @@ import httpx2
 import pytest
 
 from builder.core.store.records import read_record, write_record
+from builder.formats.net import answers, http
 from builder.lock.names import MAPPING_URL, conda_mapping, known_names, pypi_name
 
 ANSWER = {"a": {"conda_name": "conda-a", "pypi_name": "pypi-a"}}
+ENCODED = gzip.compress(json.dumps(ANSWER).encode())
 
 
 @pytest.fixture
 def downloads(monkeypatch):
     """The answers of the server, one per download; an exception is raised."""
-    answers: list[object] = []
+    todo: list[object] = []
 
-    def get(client, url, **options):
-        answer = answers.pop(0)
+    def send(request):
+        answer = todo.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return httpx2.Response(200, content=answer, request=httpx2.Request("GET", url))
+        headers = {"Content-Encoding": "gzip"} if answer == ENCODED else {}
+        return httpx2.Response(200, headers=headers, content=iter([answer]))
 
-    monkeypatch.setattr(httpx2.Client, "get", get)
-    return answers
+    def client(*args, **options):
+        return httpx2.Client(transport=httpx2.MockTransport(send))
+
+    monkeypatch.setattr(http, "make_client", client)
+    return todo
 
 
 def test_pypi_name():
@@ -53,7 +60,17 @@ def test_mapping_is_cached(settings, downloads):
 
 
 @pytest.mark.parametrize(
-    "answer", [httpx2.ConnectError("no network"), b"no JSON", b"[]", b'{"a": {}}', b'{"a": 1}']
+    "answer",
+    [
+        httpx2.ConnectError("no network"),
+        b"no JSON",
+        b"[]",
+        b'{"a": {}}',
+        b'{"a": 1}',
+        b"[" * 100_000,
+        ENCODED,
+    ],
+    ids=["no network", "no JSON", "list", "empty", "number", "deep", "encoded"],
 )
 def test_mapping_is_not_available(settings, downloads, answer):
     """Without an answer an older mapping serves, or the built-in table."""
@@ -61,3 +78,13 @@ def test_mapping_is_not_available(settings, downloads, answer):
     assert conda_mapping(settings) == known_names("conda_to_pypi")
     write_record(settings.cache / "names" / "conda-to-pypi.json", {"downloaded": 0, "mapping": {"x": "y"}})
     assert conda_mapping(settings) == {"x": "y"}
+
+
+def test_large_mapping(settings, downloads, monkeypatch):
+    """A mapping is read up to the limits of all answers."""
+    text = json.dumps(ANSWER).encode()
+    downloads += [text, text]
+    monkeypatch.setattr(answers, "MAX_PAGE", len(text) - 1)
+    assert conda_mapping(settings) == known_names("conda_to_pypi")
+    monkeypatch.setattr(answers, "MAX_PAGE", len(text))
+    assert conda_mapping(settings) == {"conda-a": "pypi-a"}

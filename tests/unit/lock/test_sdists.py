@@ -129,3 +129,14 @@ def test_silent_index(tmp_path: Path, server: Server) -> None:
 
 def test_offline(tmp_path: Path) -> None:
     assert versions(request(tmp_path, offline=True), Indexes("https://index.invalid/simple")) == []
+
+
+def test_broken_pages(tmp_path: Path, server: Server) -> None:
+    """An error names the page; a version that Python cannot read is no version."""
+    page = json.dumps({"files": [{"filename": f"old_pkg-{'9' * 5000}.tar.gz", "url": "a"}]})
+    index = Indexes(f"{server.url}/simple")
+    server.put("/simple/old-pkg/", page.encode())
+    assert versions(request(tmp_path), index) == []
+    server.put("/simple/old-pkg/", b'{"files": ' + b"[" * 100_000)
+    with pytest.raises(FetchError, match="/simple/old-pkg/ cannot be read .nested too deeply"):
+        versions(request(tmp_path), index)
