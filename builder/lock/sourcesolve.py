@@ -25,7 +25,6 @@ import shutil
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PathDistribution
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -36,9 +35,11 @@ from packaging.version import Version
 
 from builder.core.errors import BuilderError, ConfigError, SolveError, WheelError
 from builder.core.markers import applies, unfulfilled, with_extras
-from builder.core.model import WHEELS, LockedPackage
+from builder.core.model import WHEELS, Fetched, LockedPackage
 from builder.core.redact import redact
 from builder.core.settings import Settings
+from builder.formats.layers.licences import wheel_metadata
+from builder.formats.layers.wheel_archive import WheelArchive
 
 from .config.wheelbuild import WheelBuild
 from .indexes import Indexes
@@ -169,7 +170,7 @@ class SourceSolver:
             return self._direct[name]
         root = self.request.recipe.root
         for wheel in [one for one in self.wheels.values() if one.locked.kind == "local"]:
-            for text in wheel_requirements(wheel.path):
+            for text in wheel_requirements(wheel.path, wheel.filename):
                 requirement = Requirement(text)
                 if requirement.url is None or (
                     requirement.url != url and canonicalize_name(requirement.name) != name
@@ -425,22 +426,25 @@ class SourceSolver:
             )
 
 
-def wheel_requirements(wheel: Path) -> list[str]:
-    """Return the requirements in the metadata of a wheel."""
-    with zipfile.ZipFile(wheel) as archive:
-        file = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        folder = zipfile.Path(archive, file.removesuffix("METADATA"))
-        return PathDistribution(folder).requires or []
+def wheel_requirements(wheel: Path, filename: str) -> list[str]:
+    """Return the requirements in the metadata of a wheel.
+
+    Raises:
+        LayerError: the wheel is damaged or hostile.
+    """
+    package = LockedPackage("", "", "pip", "", filename, None)
+    with WheelArchive(Fetched(package, wheel, 0)) as archive:
+        return list(map(str, wheel_metadata(archive).get_all("Requires-Dist", ())))
 
 
 def missing_requirements(
-    wheel: Path, packages: Sequence[LockedPackage], platform: str, settings: Settings
+    required: Sequence[str], packages: Sequence[LockedPackage], platform: str, settings: Settings
 ) -> list[str]:
-    """Return the requirements of a wheel that locked packages do not fulfil."""
+    """Return the requirements, see :func:`wheel_requirements`, that packages do not fulfil."""
     names = conda_mapping(settings)
     versions = {pypi_name(p.name, names): p.version for p in packages if p.manager == "conda"}
     versions |= {canonicalize_name(p.name): p.version for p in packages if p.manager == "pip"}
-    return unfulfilled(wheel_requirements(wheel), versions, platform)
+    return unfulfilled(required, versions, platform)
 
 
 def wheel_package(wheel: BuiltWheel, platform: str) -> LockedPackage:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import threading
-import zipfile
 import zlib
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file
 from builder.core.workspace import Workspace
 from builder.formats.layers.bounds import most_unpacked
-from builder.formats.layers.zips import ZIP_ERRORS
+from builder.formats.layers.zips import ZIP_ERRORS, open_zip
 from builder.formats.net.findlinks import as_path
 from builder.formats.net.http import make_client, why_unreachable
 from builder.formats.net.mirrors import mirrors_of
@@ -138,7 +137,7 @@ def unpack_archive(path: Path, filename: str, folder: Path) -> None:
 
 def _unpack_zip(path: Path, target: Target) -> None:
     """Unpack a zip; what would be a symlink becomes a file with its text."""
-    with zipfile.ZipFile(path) as archive:
+    with open_zip(path) as archive:
         for member in archive.infolist():
             if member.is_dir():
                 target.add_folder(_clean(member.filename))

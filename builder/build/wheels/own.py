@@ -93,12 +93,13 @@ def update_wheels(inputs: Inputs, lock: Lock, path: Path, work: Workspace) -> Lo
     new = {old.key: now for old, now in pairs}
     packages = tuple(new.get(p.key, p) if p.source else p for p in lock.packages)
     made = replace(lock, packages=packages)
-    from builder.lock.sourcesolve import missing_requirements  # slow, and seldom needed
+    # slow, and seldom needed
+    from builder.lock.sourcesolve import missing_requirements, wheel_requirements
 
     platform = made.for_platform(recipe.platform)
     for wheel in new.values():
-        file = work.store.path(wheel.key)
-        if missing := missing_requirements(file, platform, recipe.platform, work.settings):
+        required = wheel_requirements(work.store.path(wheel.key), wheel.filename)
+        if missing := missing_requirements(required, platform, recipe.platform, work.settings):
             problem = f"{path} is stale: {wheel.name} requires {', '.join(missing)} now"
             steps = [relock_command(recipe.imported_lock)] if recipe.imported_lock else []
             raise LockError(problem, ", then ".join([*steps, f"builder lock {recipe.name}"]))

@@ -4,7 +4,6 @@ Python.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from builder.core.errors import SolveError, WheelError
 from builder.core.model import LockedPackage
 from builder.core.store.files import write_atomic
 from builder.core.workspace import Workspace
+from builder.formats.layers.zips import open_zip
 from builder.lock.inputs import Inputs
 from builder.lock.pip import solve_pip
 from builder.lock.request import SolveRequest
@@ -82,7 +82,7 @@ def fetch_uv(packages: Sequence[LockedPackage], request: SolveRequest, work: Wor
         asked = replace(request, newest=None)
         wheels = resolve_requirements([f"uv=={own}"], "uv", packages, asked, isolated=True)
         [fetched] = fetch_for(Inputs(request.recipe, request.environment), wheels, work)
-        with zipfile.ZipFile(fetched.path) as archive:
+        with open_zip(fetched.path) as archive:
             data = archive.read(f"uv-{own}.data/scripts/uv")
         write_atomic(program, data, mode=0o755, durable=True)
     return program

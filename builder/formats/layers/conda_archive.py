@@ -11,7 +11,6 @@ import bz2
 import fnmatch
 import os
 import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from .bounds import most_unpacked
 from .content import Consumer
 from .entry import Kind
 from .tar import TYPES, is_safe
-from .zips import ZIP_ERRORS, ZipSource, check_method, fault
+from .zips import ZIP_ERRORS, fault, open_zip
 
 #: What the decoders and json raise for damaged input.
 _DAMAGE = (*ZIP_ERRORS, TarError, zstandard.ZstdError, KeyError, TypeError, AttributeError)
@@ -91,11 +90,10 @@ def open_part(
             return
         if not fetched.package.filename.endswith(".conda"):
             raise ValueError("conda packages end in .conda or .tar.bz2")
-        with ZipSource(fetched.path) as source, zipfile.ZipFile(cast(IO[bytes], source)) as archive:
+        with open_zip(fetched.path) as archive:
             found = fnmatch.filter(archive.namelist(), f"{part}-*.tar.zst")
             if len(found) != 1:
                 raise ValueError(f"{len(found)} {part}-*.tar.zst members, not 1")
-            check_method(archive.getinfo(found[0]))
             decompressor = zstandard.ZstdDecompressor(max_window_size=bounds.MAX_ZSTD_WINDOW)
             with archive.open(found[0]) as raw:
                 stream = decompressor.stream_reader(raw, read_across_frames=True)

@@ -28,7 +28,7 @@ from builder.formats.layers import bounds
 
 from .entry import Content, Deflated, Range
 from .tar import is_safe
-from .zips import UNSUPPORTED, ZIP_ERRORS, ZipSource, check_method, check_size, fault
+from .zips import UNSUPPORTED, ZIP_ERRORS, check_size, fault, open_zip
 
 #: A zip member's local header, before its name.
 _LOCAL_HEADER = struct.Struct("<6xHH4xIIIHH")
@@ -58,9 +58,9 @@ class WheelArchive(contextlib.AbstractContextManager["WheelArchive"]):
         with contextlib.ExitStack() as opened:
             try:
                 self.distribution = parse_wheel_filename(fetched.package.filename).distribution
-                self._file = opened.enter_context(ZipSource(self._path))
-                self._size = os.fstat(self._file.fileno()).st_size
-                self._zip = opened.enter_context(zipfile.ZipFile(cast(IO[bytes], self._file)))
+                self._zip = opened.enter_context(open_zip(self._path))
+                self._fd = cast(IO[bytes], self._zip.fp).fileno()
+                self._size = os.fstat(self._fd).st_size
             except ZIP_ERRORS as e:
                 raise self.fault(f"not a wheel: {e}") from None
             self.members = self._checked_members()
@@ -140,7 +140,7 @@ class WheelArchive(contextlib.AbstractContextManager["WheelArchive"]):
         if not 0 <= member.header_offset < self._size:
             raise self.fault(f"{member.filename!r} is not inside the archive")
         at, skipped = member.header_offset, _LOCAL_HEADER.size
-        block = os.pread(self._file.fileno(), skipped + len(name), at)
+        block = os.pread(self._fd, skipped + len(name), at)
         if block[:4] != b"PK\x03\x04" or block[skipped:] != name:
             raise self.fault(f"{member.filename!r} has no separate local header")
         flags, method, crc, packed, size, length, extra = _LOCAL_HEADER.unpack_from(block)
@@ -189,10 +189,6 @@ class WheelArchive(contextlib.AbstractContextManager["WheelArchive"]):
             raise self.fault(f"unsafe member {name[:200]!r}")
         if "\\" in name:
             raise self.fault(f"{name!r} has a backslash")
-        try:
-            check_method(info)
-        except zipfile.BadZipFile as e:
-            raise self.fault(str(e), UNSUPPORTED) from None
         if info.compress_type == zipfile.ZIP_STORED and info.compress_size != info.file_size:
             raise self.fault(f"{name!r} has two different sizes")
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
 import zipfile
 import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
 
 from builder.core.errors import LayerError
 from builder.core.model import LockedPackage
@@ -36,11 +40,8 @@ def check_size(package: LockedPackage, name: str, size: int, most: int) -> None:
         raise fault(package, f"{name} has {size} bytes; at most {most} are allowed", UNSUPPORTED)
 
 
-class ZipSource(io.FileIO):
-    """A zip file for :class:`zipfile.ZipFile`, which reads the whole central directory at once.
-
-    More than :data:`bounds.MAX_DIRECTORY` bytes are not read.
-    """
+class _Zip(io.FileIO):
+    """A zip file for :class:`zipfile.ZipFile`, which reads the whole central directory at once."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > bounds.MAX_DIRECTORY:
@@ -50,12 +51,19 @@ class ZipSource(io.FileIO):
         return super().read(-1 if size is None else size)
 
 
-def check_method(info: zipfile.ZipInfo) -> None:
-    """Raise BadZipFile if a member is compressed by a method that packages do not use.
+@contextlib.contextmanager
+def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip that others made.
 
-    zipfile inflates other methods (bzip2, lzma) without a bound on memory.
+    More than :data:`bounds.MAX_DIRECTORY` bytes of its directory are not read. Members of other
+    methods (bzip2, lzma) are refused: zipfile inflates them without a bound on memory.
+
+    Raises:
+        BadZipFile: or another of :data:`ZIP_ERRORS`.
     """
-    if info.compress_type not in METHODS:
-        raise zipfile.BadZipFile(
-            f"{info.filename!r} is compressed by method {info.compress_type}; only deflate is supported"
-        )
+    with _Zip(path) as source, zipfile.ZipFile(cast(IO[bytes], source)) as archive:
+        for info in archive.infolist():
+            if info.compress_type not in METHODS:
+                method = f"compressed by method {info.compress_type}; only deflate is supported"
+                raise zipfile.BadZipFile(f"{info.filename[:200]!r} is {method}")
+        yield archive

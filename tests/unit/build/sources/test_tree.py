@@ -15,6 +15,7 @@ import pytest
 from builder.build.sources import target
 from builder.core.errors import ConfigError, FetchError, HashMismatch
 from builder.core.settings import Settings
+from builder.formats.layers import bounds
 from builder.lock.spec import SourceSpec, spec_of
 from tests.support.fileserver import Server
 from tests.support.reporters import Notes
@@ -35,9 +36,9 @@ def tar(files: dict[str, bytes], mode: str = "w:gz", extra: tuple[tarfile.TarInf
     return data.getvalue()
 
 
-def zipped(files: dict[str, bytes]) -> bytes:
+def zipped(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     data = io.BytesIO()
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as made:
+    with zipfile.ZipFile(data, "w", method) as made:
         for name, content in files.items():
             made.writestr(name, content)
     return data.getvalue()
@@ -141,6 +142,20 @@ def test_bounds(
     monkeypatch.setattr(target, "MAX_MEMBERS", 2)
     with pytest.raises(FetchError, match="more than 2 files"), opened(archive(url)):
         pass
+
+
+def test_directory_of_a_zip(opened: Open, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory of a zip is bounded before it is read, and so is what its members unpack to."""
+    url = server.put("/t.zip", zipped(PROJECT | {f"tool-1.0/{number}": b"" for number in range(100)}))
+    with opened(archive(url)):
+        pass
+    monkeypatch.setattr(bounds, "MAX_DIRECTORY", 4000)
+    with pytest.raises(FetchError, match="its central directory has .* at most 4000"), opened(archive(url)):
+        pass
+    for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        server.put("/t.zip", zipped({"a": b"x"}, method))
+        with pytest.raises(FetchError, match=f"compressed by method {method}"), opened(archive(url)):
+            pass
 
 
 def test_local_folder(tmp_path: Path, opened: Open, settings: Settings) -> None:

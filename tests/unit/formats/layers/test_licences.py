@@ -9,9 +9,9 @@ import pytest
 from builder.core.errors import LayerError
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
+from builder.formats.layers import zips
 from builder.formats.layers.cache import licences_record
 from builder.formats.layers.licences import declared_licences
-from builder.formats.layers.zips import ZipSource
 from tests.support.channel import make_package
 from tests.support.condapackage import fetched as fetched_conda
 from tests.support.packagefiles import files_of
@@ -61,13 +61,12 @@ def test_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Index and licences of a package are read together."""
     opened = []
 
-    class Source(ZipSource):
+    class Source(zips._Zip):
         def __init__(self, path: Path) -> None:
             opened.append(path)
             super().__init__(path)
 
-    monkeypatch.setattr("builder.formats.layers.wheel_archive.ZipSource", Source)
-    monkeypatch.setattr("builder.formats.layers.conda_archive.ZipSource", Source)
+    monkeypatch.setattr(zips, "_Zip", Source)
     packages = [
         fetched_conda(make_package(tmp_path, "a", index={"license": "BSD-3-Clause"})),
         fetched(make_wheel(tmp_path, metadata="License: MIT\n")),
