@@ -12,13 +12,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from builder.core.errors import ImageError
 from builder.core.model import LockedBase
 from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.store.records import Record
 from builder.core.workspace import Workspace
-from builder.formats.trees.member import DO_NOT_USE, Kind
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source
 from builder.lock.config.recipe import Recipe
@@ -110,15 +108,9 @@ def find_system(base: BaseImage, work: Workspace) -> BaseSystem:
 def _read(sources: Sequence[Source], last: str = "") -> dict[str, str]:
     """Return the texts by path, from the top down; nothing is read after ``last``."""
     found: dict[str, str] = {}
-    size = 0
-    for member, content in Merge(sources):
-        if member.kind is not Kind.FILE or not _READ.fullmatch(member.path):
-            continue
-        size += member.size
-        if size > MAX_SIZE:
-            raise ImageError(f"the lists of dpkg in the base have {size} bytes or more", DO_NOT_USE)
-        found[member.path] = b"".join(map(bytes, content)).decode(errors="replace")
-        if member.path == last:
+    for path, text in Merge(sources).read(_READ, MAX_SIZE, "the lists of dpkg in the base"):
+        found[path] = text
+        if path == last:
             break
     return found
 

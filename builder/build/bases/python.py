@@ -24,6 +24,7 @@ from builder.formats.trees.sources import Source
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.yamlfile import place_of
 
+from .dpkg import MAX_SIZE
 from .image import BaseImage
 from .resolve import open_base
 from .sif import base_sources, downloading_sources
@@ -39,8 +40,6 @@ _READ = re.compile(r"(.+/)?(pyvenv\.cfg|include/python3\.\d+t?/patchlevel\.h)|va
 _LIBC = re.compile(r"(usr/)?(glibc-compat/)?lib(64)?/([\w-]+-linux-gnu/)?libc(\.so\.6|-2\.\d+\.so)")
 #: ``GNU C Library (Debian GLIBC 2.41-12) stable release version 2.41.``
 _GLIBC = re.compile(rb"GNU C Library .{0,200}release version (2\.\d+)")
-#: Bytes of such a file. That of dpkg has about 4 MB on a large system.
-_MAX_SIZE = 32 << 20
 
 
 def base_python(locked: LockedBase, recipe: Recipe, work: Workspace) -> BasePython:
@@ -125,7 +124,7 @@ def base_glibc(locked: LockedBase, recipe: Recipe, work: Workspace) -> str:
 def find_glibc(base: BaseImage, work: Workspace) -> str:
     """Return the version of a base's glibc; empty if it has none. Raises as :func:`base_glibc`."""
     for member, content in chain.from_iterable(s() for s in downloading_sources(base, work)):
-        is_file = member.kind is Kind.FILE and member.size <= _MAX_SIZE
+        is_file = member.kind is Kind.FILE and member.size <= MAX_SIZE
         data = content if is_file and _LIBC.fullmatch(member.path) else ()
         if version := _GLIBC.search(b"".join(map(bytes, data))):
             return version[1].decode()
@@ -152,11 +151,8 @@ class _PythonFiles:
 def _read_files(sources: Sequence[Source]) -> _PythonFiles:
     merge = Merge(sources)
     files = _PythonFiles(merge.kinds)
-    for member, content in merge:
-        if member.kind is Kind.SYMLINK:
-            files.links[member.path] = member.target
-        elif member.kind is Kind.FILE and member.size <= _MAX_SIZE and _READ.fullmatch(member.path):
-            files.texts[member.path] = b"".join(map(bytes, content)).decode(errors="replace")
+    what = "the files that tell of Python in the base"
+    files.texts.update(merge.read(_READ, MAX_SIZE, what, files.links))
     return files
 
 

@@ -16,10 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from builder.core.datafiles import script
-from builder.core.errors import ImageError
-from builder.core.text import human_bytes
 from builder.formats.oci.config import DEFAULT_PATH, SERVES_BASE, config_environment
-from builder.formats.trees.member import DO_NOT_USE, Kind, Member
+from builder.formats.trees.member import Kind, Member
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source
 
@@ -48,9 +46,9 @@ _COMMON_LINKS = {
     "environment": f"{FOLDER}/env/90-environment.sh",
 }
 _MOUNT_POINT_MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
-#: In bytes: a larger file in /.singularity.d is not a script, and is not read.
-_LARGEST_SCRIPT = 1 << 20
-#: In bytes: all files in /.singularity.d together. Apptainer writes about 10 kB.
+#: What is read of /.singularity.d: not the libraries of a host.
+_READ_FILES = re.compile(rf"{re.escape(FOLDER)}/(?!libs/).*", re.DOTALL)
+#: In bytes: all of these together. Apptainer writes about 10 kB.
 _MOST_SCRIPTS = 16 << 20
 #: In characters: the kernel passes no longer variable to a program (MAX_ARG_STRLEN). Scripts that
 #: double a variable in each line would fill the memory.
@@ -221,16 +219,8 @@ def container_files(sources: Iterable[Source]) -> dict[str, str]:
     Raises:
         ImageError: a partition is damaged, or the texts are too large.
     """
-    found = {}
-    total = 0
-    for member, content in Merge(list(sources)):
-        if member.kind is Kind.FILE and member.size < _LARGEST_SCRIPT:
-            total += member.size
-            if total > _MOST_SCRIPTS:
-                what = f"the files in /{FOLDER} have more than {human_bytes(_MOST_SCRIPTS)}"
-                raise ImageError(what, DO_NOT_USE)
-            found[member.path] = b"".join(content).decode(errors="replace")
-    return found
+    merge = Merge(list(sources))
+    return dict(merge.read(_READ_FILES, _MOST_SCRIPTS, f"the files in /{FOLDER}"))
 
 
 #: The scripts that set the image's variables. 99-*.sh are for the host's libraries, and Apptainer's

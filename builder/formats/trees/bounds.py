@@ -52,6 +52,7 @@ class Tally:
             ImageError: its path is too long or too deep, or the tree too large.
         """
         self.add_path(member.path)
+        self._names += len(member.target)
         self.add_content(member.size)
 
     def add_path(self, path: str) -> None:

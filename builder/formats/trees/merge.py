@@ -39,13 +39,15 @@ first name::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from builder.core.errors import ImageError
+from builder.core.text import human_bytes
 
 from .bounds import Tally
-from .member import NOT_UNPACKED, Content, Kind, Member, hard_link
+from .member import DO_NOT_USE, NOT_UNPACKED, Content, Kind, Member, hard_link
 from .sources import Source, Stream
 
 
@@ -111,6 +113,30 @@ class Merge:
         """Paths that hide everything below them further down; a file hides its own path anyway."""
         folder = Kind.DIRECTORY
         return {path for path in self._blocked if self.kinds.get(path, folder) is folder}
+
+    def read(
+        self, wanted: re.Pattern[str], most: int, what: str, links: dict[str, str] | None = None
+    ) -> Iterator[tuple[str, str]]:
+        """Yield path and text of some files, which fit into memory together.
+
+        Args:
+            wanted: matches their paths.
+            most: bytes of all of them.
+            what: their name, for messages.
+            links: receives the targets of all symlinks, by path.
+
+        Raises:
+            ImageError: they have more bytes, or a layer is damaged.
+        """
+        size = 0
+        for member, content in self:
+            if links is not None and member.kind is Kind.SYMLINK:
+                links[member.path] = member.target
+            if member.kind is Kind.FILE and wanted.fullmatch(member.path):
+                size += member.size
+                if size > most:
+                    raise ImageError(f"{what} have more than {human_bytes(most)}", DO_NOT_USE)
+                yield member.path, b"".join(map(bytes, content)).decode(errors="replace")
 
     def _read_layer(self, source: Source) -> Stream:
         layer = _Layer()

@@ -117,6 +117,17 @@ def test_found(tmp_path: Path, layers: list[Any], path: str, expected: BasePytho
     assert find_python(made, store) == expected
 
 
+def test_size_of_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All files that are read of a base are bounded together: a layer may have many of the smallest kind."""
+    store = Store(tmp_path / "cache")
+    settings = {f"opt/{number}/pyvenv.cfg": b"#" * 40 for number in range(20)}
+    made = base(layer(store, *DEBIAN), layer(store, *files(**settings)))
+    assert find_python(made, store)
+    monkeypatch.setattr(module, "MAX_SIZE", 799)
+    with pytest.raises(ImageError, match="files that tell of Python in the base have more than 799"):
+        find_python(made, store)
+
+
 def library(version: str) -> bytes:
     """What glibc's library holds of its version."""
     text = f"GNU C Library (Debian GLIBC {version}-12) stable release version {version}.\nCopyright"

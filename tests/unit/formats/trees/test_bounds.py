@@ -74,6 +74,8 @@ def test_size_of_a_tree(store: Store, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(bounds, "MAX_NAMES", 5000)
     both = refused(store, tmp_path, *(member(f"{i:0100}", b"") for i in range(30)))
     assert both.count("the names of its files need more than 5.0 kB") == 2
+    both = refused(store, tmp_path, *(member(str(i), target="x" * 2000) for i in range(3)))
+    assert both.count("the names of its files need more than 5.0 kB") == 2
     monkeypatch.setattr(bounds, "MAX_CONTENT", 5000)
     both = refused(store, tmp_path, *(member(str(i), b"x" * 1000) for i in range(6)))
     assert both.count("its files have more than 5.0 kB") == 2
