@@ -68,13 +68,13 @@ def _download() -> Mapping[str, str] | None:
     """Return the mapping; None if it is not available or not as expected."""
     import httpx2
 
-    from builder.formats.net.answers import load_json, read_body
+    from builder.formats.net.answers import MAX_PAGE, load_json, read_body
     from builder.formats.net.http import make_client
 
     limits = httpx2.Timeout(15, connect=3)
     try:
         with make_client(1, timeout=limits) as client, client.stream("GET", MAPPING_URL) as answer:
-            records = load_json(read_body(answer))
+            records = load_json(read_body(answer.raise_for_status(), MAX_PAGE))
         return {str(record["conda_name"]): str(record["pypi_name"]) for record in records.values()}
     except (httpx2.HTTPError, ValueError, KeyError, TypeError, AttributeError) as e:
         log.info("names of conda packages on PyPI are not available, using older ones: %r", e)

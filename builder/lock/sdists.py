@@ -100,8 +100,7 @@ def _files(page: str, request: SolveRequest, client: httpx2.Client) -> Iterator[
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as e:
         if isinstance(e, httpx2.HTTPStatusError) and e.response.status_code in (403, 404, 410):
             return
-        what = "cannot be read" if isinstance(e, ValueError) else "does not answer"
-        problem = f"{redact(page)} {what} ({why_unreachable(e)})"
+        problem = f"{redact(page)} cannot be read ({why_unreachable(e)})"
         raise FetchError(problem, network_hint(problem)) from None
 
 

@@ -16,21 +16,26 @@ MAX_PAGE = 64 << 20
 MAX_VALUES = 2_000_000
 
 
-def read_body(answer: httpx2.Response) -> bytes:
+def read_body(answer: httpx2.Response, most: int, *, decode: bool = False) -> bytes:
     """Return the body of an answer.
 
+    Args:
+        answer: the answer.
+        most: bytes that it may have.
+        decode: undo a ``Content-Encoding``, which :func:`.http.make_client` does not ask for.
+
     Raises:
-        ValueError: it is too large, or encoded, which :func:`.http.make_client` does not ask for.
-        httpx2.HTTPError: the status is an error, or the connection broke, or is too slow.
+        ValueError: it is too large, or encoded.
+        httpx2.TransportError: the connection broke, or is too slow.
     """
-    encoding = answer.raise_for_status().headers.get("Content-Encoding", "identity")
-    if encoding.lower() != "identity":
+    encoding = answer.headers.get("Content-Encoding", "identity")
+    if not decode and encoding.lower() != "identity":
         raise ValueError(f"its Content-Encoding is {encoding[:40]!r}, which was not asked for")
     body = bytearray()
-    for data in Pace.of(answer.iter_raw()):
+    for data in Pace.of(answer.iter_bytes() if decode else answer.iter_raw()):
         body += data
-        if len(body) > MAX_PAGE:
-            raise ValueError(f"it has more than {MAX_PAGE} bytes")
+        if len(body) > most:
+            raise ValueError(f"it has more than {most} bytes")
     return bytes(body)
 
 

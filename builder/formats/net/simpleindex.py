@@ -28,10 +28,10 @@ def read_page(address: str, client: httpx2.Client) -> Iterator[dict[str, Any]]:
         ValueError: it is too large, encoded, or broken.
         httpx2.HTTPError, httpx2.InvalidURL: it cannot be downloaded.
     """
-    from .answers import load_json, read_body  # httpx2 is slow to import: not for folders
+    from .answers import MAX_PAGE, load_json, read_body  # httpx2 is slow to import: not for folders
 
     with client.stream("GET", address, headers={"Accept": _ACCEPT}) as answer:
-        data = read_body(answer)
+        data = read_body(answer.raise_for_status(), MAX_PAGE)
     if data.lstrip().startswith(b"{"):
         files = load_json(data).get("files")
     else:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import httpx2
 
 from builder.core.errors import RegistryError
-from builder.formats.net.answers import load_json
-from builder.formats.net.pace import Pace
+from builder.formats.net.answers import load_json, read_body
 from builder.formats.oci.documents import MAX_DOCUMENT
 
 #: HTTP statuses of a registry that may accept the same request later.
@@ -148,17 +147,12 @@ def read_answer(response: httpx2.Response, most: int = MAX_ANSWER) -> Answer:
         RegistryError: it is larger.
         httpx2.TransportError: the connection broke, or is too slow.
     """
-    body = bytearray()
-    # A response to HEAD states the length of a body that does not follow.
-    stated = content_length(response.headers) or 0
-    if stated > most and response.request.method != "HEAD":
-        raise _too_large(response, most)
-    for data in Pace.of(response.iter_bytes()):
-        body += data
-        if len(body) > most:
-            raise _too_large(response, most)
+    try:
+        body = read_body(response, most, decode=True)
+    except ValueError:
+        raise _too_large(response, most) from None
     status, reason = response.status_code, response.reason_phrase
-    return Answer(status, reason, response.headers, bytes(body), response.url)
+    return Answer(status, reason, response.headers, body, response.url)
 
 
 def _too_large(response: httpx2.Response, most: int) -> RegistryError:
