@@ -45,7 +45,7 @@ from .solve import (
     solve_conda_packages,
 )
 from .sourcerecords import GIT_HASH, GIT_URLS
-from .sourcesolve import missing_requirements, wheel_package, wheel_requirements
+from .sourcesolve import fetched_wheel, missing_requirements, wheel_package
 from .spec import SourceSpec, Spec
 from .uv import NoWheels
 
@@ -326,8 +326,8 @@ def _build_sources(
 def _check_requirements(task: _Task, wheel: BuiltWheel, packages: Sequence[LockedPackage]) -> None:
     """Raise LockError if the project's code requires what the lock does not have."""
     recipe, settings = task.request.recipe, task.request.settings
-    required = wheel_requirements(wheel.path, wheel.filename)
-    missing = missing_requirements(required, packages, recipe.platform, settings)
+    made = fetched_wheel(wheel, recipe.platform)
+    missing = missing_requirements(made, packages, recipe.platform, settings)
     if missing:
         problem = f"{task.path}: {wheel.name} requires {', '.join(missing)}, which is not in it"
         raise LockError(problem, f"{relock_command(task.path)}, then: builder lock {recipe.name}")

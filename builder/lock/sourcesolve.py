@@ -170,7 +170,7 @@ class SourceSolver:
             return self._direct[name]
         root = self.request.recipe.root
         for wheel in [one for one in self.wheels.values() if one.locked.kind == "local"]:
-            for text in wheel_requirements(wheel.path, wheel.filename):
+            for text in wheel_requirements(fetched_wheel(wheel, "")):
                 requirement = Requirement(text)
                 if requirement.url is None or (
                     requirement.url != url and canonicalize_name(requirement.name) != name
@@ -426,25 +426,28 @@ class SourceSolver:
             )
 
 
-def wheel_requirements(wheel: Path, filename: str) -> list[str]:
+def wheel_requirements(wheel: Fetched) -> list[str]:
     """Return the requirements in the metadata of a wheel.
 
     Raises:
         LayerError: the wheel is damaged or hostile.
     """
-    package = LockedPackage("", "", "pip", "", filename, None)
-    with WheelArchive(Fetched(package, wheel, 0)) as archive:
+    with WheelArchive(wheel) as archive:
         return list(map(str, wheel_metadata(archive).get_all("Requires-Dist", ())))
 
 
 def missing_requirements(
-    required: Sequence[str], packages: Sequence[LockedPackage], platform: str, settings: Settings
+    wheel: Fetched, packages: Sequence[LockedPackage], platform: str, settings: Settings
 ) -> list[str]:
-    """Return the requirements, see :func:`wheel_requirements`, that packages do not fulfil."""
+    """Return the requirements of a wheel that locked packages do not fulfil.
+
+    Raises:
+        LayerError: see :func:`wheel_requirements`.
+    """
     names = conda_mapping(settings)
     versions = {pypi_name(p.name, names): p.version for p in packages if p.manager == "conda"}
     versions |= {canonicalize_name(p.name): p.version for p in packages if p.manager == "pip"}
-    return unfulfilled(required, versions, platform)
+    return unfulfilled(wheel_requirements(wheel), versions, platform)
 
 
 def wheel_package(wheel: BuiltWheel, platform: str) -> LockedPackage:
@@ -452,6 +455,11 @@ def wheel_package(wheel: BuiltWheel, platform: str) -> LockedPackage:
     url = WHEELS + quote(wheel.filename, safe="+!")
     name, version, sha256 = wheel.name, wheel.version, wheel.sha256
     return LockedPackage(name, version, "pip", platform, url, sha256, source=wheel.locked)
+
+
+def fetched_wheel(wheel: BuiltWheel, platform: str) -> Fetched:
+    """Return a wheel that was built, as a package on this machine."""
+    return Fetched(wheel_package(wheel, platform), wheel.path, wheel.path.stat().st_size)
 
 
 def write_stub(folder: Path, name: str, version: str) -> Path:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from builder.core.errors import LockError
-from builder.core.model import Lock, LockedPackage, LockedSource
+from builder.core.model import Fetched, Lock, LockedPackage, LockedSource
 from builder.core.workspace import Workspace
 from builder.lock.config.recipe import Recipe
 from builder.lock.file import replace_lock
@@ -93,13 +93,12 @@ def update_wheels(inputs: Inputs, lock: Lock, path: Path, work: Workspace) -> Lo
     new = {old.key: now for old, now in pairs}
     packages = tuple(new.get(p.key, p) if p.source else p for p in lock.packages)
     made = replace(lock, packages=packages)
-    # slow, and seldom needed
-    from builder.lock.sourcesolve import missing_requirements, wheel_requirements
+    from builder.lock.sourcesolve import missing_requirements  # slow, and seldom needed
 
     platform = made.for_platform(recipe.platform)
     for wheel in new.values():
-        required = wheel_requirements(work.store.path(wheel.key), wheel.filename)
-        if missing := missing_requirements(required, platform, recipe.platform, work.settings):
+        file = Fetched(wheel, work.store.path(wheel.key), 0)
+        if missing := missing_requirements(file, platform, recipe.platform, work.settings):
             problem = f"{path} is stale: {wheel.name} requires {', '.join(missing)} now"
             steps = [relock_command(recipe.imported_lock)] if recipe.imported_lock else []
             raise LockError(problem, ", then ".join([*steps, f"builder lock {recipe.name}"]))

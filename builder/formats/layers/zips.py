@@ -19,11 +19,6 @@ from builder.formats.layers import bounds
 _ERRORS = (EOFError, OSError, ValueError, IndexError, OverflowError, RuntimeError)
 #: What zipfile raises for damaged archives.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, *_ERRORS)
-#: Compression methods that packages may use. uv takes no others either, nor does the format of
-#: ``.conda``.
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-
-
 #: Hints for packages that cannot be installed.
 _DAMAGED = "the package is damaged or hostile: fetch it again (builder cache prune), or lock another version"
 UNSUPPORTED = "builder does not install such packages: lock another version or build of it"
@@ -56,14 +51,14 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     """Open a zip that others made.
 
     More than :data:`bounds.MAX_DIRECTORY` bytes of its directory are not read. Members of other
-    methods (bzip2, lzma) are refused: zipfile inflates them without a bound on memory.
+    methods (bzip2, lzma) are refused, as uv does: zipfile inflates them without a bound on memory.
 
     Raises:
         BadZipFile: or another of :data:`ZIP_ERRORS`.
     """
     with _Zip(path) as source, zipfile.ZipFile(cast(IO[bytes], source)) as archive:
         for info in archive.infolist():
-            if info.compress_type not in METHODS:
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 method = f"compressed by method {info.compress_type}; only deflate is supported"
                 raise zipfile.BadZipFile(f"{info.filename[:200]!r} is {method}")
         yield archive

@@ -13,7 +13,7 @@ from builder.core.errors import LayerError
 from builder.formats.layers import bounds
 from builder.formats.layers.zips import open_zip
 from builder.lock.sourcesolve import wheel_requirements
-from tests.support.wheels import make_wheel
+from tests.support.wheels import fetched, make_wheel
 
 FOLDER = Path(builder.__file__).parent
 
@@ -45,7 +45,7 @@ def test_one_reader() -> None:
 def test_requirements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The metadata of a wheel that a backend of others built is read up to the bound of all wheels."""
     path = make_wheel(tmp_path, metadata="Requires-Dist: numpy >=1\nRequires-Dist: a; extra == 'b'\n")
-    assert wheel_requirements(path, path.name) == ["numpy >=1", "a; extra == 'b'"]
+    assert wheel_requirements(fetched(path)) == ["numpy >=1", "a; extra == 'b'"]
     monkeypatch.setattr(bounds, "MAX_LISTING", 20)
     with pytest.raises(LayerError, match="at most 20 are allowed"):
-        wheel_requirements(path, path.name)
+        wheel_requirements(fetched(path))
