@@ -74,8 +74,8 @@ def _rebuild(context: Context, done: Verification, image: Image) -> Rebuilt:
 
     assert done.release is not None
     try:
-        lock = read_document(done.subject, done.release, LOCK)
-        provenance = read_document(done.subject, done.release, PROVENANCE)
+        lock = read_document(done.subject, done.release.attached, LOCK)
+        provenance = read_document(done.subject, done.release.attached, PROVENANCE)
     except ImageError as e:
         problem = f"{done.subject.name} cannot be built again: lock or provenance {e.message}"
         raise VerifyError(problem, "publish it again with this version of builder") from None

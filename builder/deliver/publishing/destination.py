@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from builder.core.errors import ImageError, UsageError
-from builder.core.model import Descriptor, Image, Layer
+from builder.core.model import OCI_MANIFEST, Descriptor, Image, Layer
 from builder.core.parallel import Advance, in_parallel, run_task
 from builder.core.progress import QUIET, Reporter, working
 from builder.core.settings import Settings, expand_home
@@ -34,21 +34,15 @@ from builder.formats.oci.layout import (
 )
 from builder.formats.oci.manifest import tag_of
 from builder.formats.oci.reference import TAG_RULE, Reference, is_tag
+from builder.formats.registry import referrers
+from builder.formats.registry.answer import MAX_SMALL_BLOB
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.credentials import environment_credentials
 from builder.formats.registry.manifests import ANY, TagMove
 from builder.formats.registry.oras import copy_sif, is_sif, pull_sif
 from builder.formats.registry.pull import fetch_layers, pull_image
 from builder.formats.registry.push import CHECKS, TRANSFERS, KnownBlobs, PushReport, push_image
-from builder.formats.registry.referrers import (
-    Artifact,
-    Attached,
-    attach,
-    attach_in_layout,
-    read_artifact,
-    read_attached,
-    read_attached_in_layout,
-)
+from builder.formats.registry.referrers import Artifact, Attached
 from builder.lock.config.recipe import Recipe
 
 #: A host alone: ``localhost:5000``, ``ghcr.io``.
@@ -113,15 +107,22 @@ class RegistryDestination:
         Raises:
             ArtifactRefused: the registry accepts container images only.
         """
-        return attach(self.client, self.repository, subject, artifact)
+        return referrers.attach(self.client, self.repository, subject, artifact)
 
-    def attached_to(self, image: str, artifact_type: str | None = None) -> list[Attached]:
-        """Ask the registry for what is attached to an image by its digest, the newest last."""
-        return read_attached(self.client, self.repository, image, artifact_type)
+    def listed(self, image: str, artifact_type: str | None = None) -> list[Descriptor]:
+        """Ask the registry what is attached to an image by its digest, the newest last."""
+        return referrers.referrers(self.client, self.repository, image, artifact_type)
+
+    def attached_to(self, image: str, artifact_type: str) -> list[Attached]:
+        """Return the newest attached artifacts of a type, the newest last."""
+        listed, where = self.listed(image, artifact_type), f"{self.name}@{image}"
+        return referrers.read_newest(listed, self.artifact, where, self.client.reporter)
 
     def artifact(self, digest: str) -> Attached:
         """Return an attached artifact by its digest, whatever the registry lists."""
-        return read_artifact(self.client, self.repository, digest)
+        data, _, _ = self.client.manifests.get(self.repository, digest, [OCI_MANIFEST])
+        read = partial(self.client.blobs.get, self.repository)
+        return referrers.read_artifact(data, read, self.name)
 
     def missing(self, blobs: Sequence[Descriptor]) -> list[Descriptor]:
         """Ask the registry for each blob; return those that it does not have."""
@@ -235,11 +236,24 @@ class LayoutDestination:
 
     def attach(self, subject: Descriptor, artifact: Artifact) -> str:
         """Attach files to an image of the layout."""
-        return attach_in_layout(self.folder, self.store, subject, artifact)
+        return referrers.attach_in_layout(self.folder, self.store, subject, artifact)
 
-    def attached_to(self, image: str, artifact_type: str | None = None) -> list[Attached]:
-        """Read what is attached to an image."""
-        return read_attached_in_layout(self.folder, image, artifact_type)
+    def listed(self, image: str, artifact_type: str | None = None) -> list[Descriptor]:
+        """Find what is attached to an image by its digest, the newest last."""
+        return referrers.layout_referrers(self.folder, image, artifact_type)
+
+    def attached_to(self, image: str, artifact_type: str) -> list[Attached]:
+        """Return the newest attached artifacts of a type, the newest last."""
+        listed, where = self.listed(image, artifact_type), f"{self.name}@{image}"
+        return referrers.read_newest(listed, self.artifact, where, self.reporter)
+
+    def artifact(self, digest: str) -> Attached:
+        """Return an attached artifact by its digest."""
+        found = self.resolve(digest)
+        if found is None:
+            raise ImageError(f"{self.name} has no {digest}", "publish the image again")
+        read = partial(read_blob, self.folder, most=MAX_SMALL_BLOB)
+        return referrers.read_artifact(self.manifest(found), read, self.name)
 
     def missing(self, blobs: Sequence[Descriptor]) -> list[Descriptor]:
         """Return the blobs whose files are missing or have another size."""

@@ -15,10 +15,7 @@ from dataclasses import dataclass, replace
 from builder.core.errors import ImageError, SmokeError, UsageError, VerifyError
 from builder.core.model import Descriptor, Image
 from builder.core.progress import Reporter
-from builder.deliver.smoke.values import mapping
-from builder.formats.oci.documents import load_json
 from builder.formats.oci.image import image_blobs
-from builder.formats.registry.answer import MAX_SMALL_BLOB
 from builder.lock.config.recipe import Recipe
 
 from .destination import PublishDestination
@@ -28,7 +25,7 @@ from .pull import reference_of, resolve_published
 from .release import RELEASE, SMOKE_REPORT, ReleaseRecord, attached_releases
 from .seal import Seal, Signer
 from .tags import CANDIDATE, TagDigests, Tagging, TagPlan
-from .verify import check_report, signed_releases
+from .verify import check_report, read_object, signed_releases
 
 _GO_BACK = "name the image to go back to: --back-to TAG"
 
@@ -156,8 +153,8 @@ def _find_image(recipe: Recipe, place: PublishDestination, ref: str) -> Image:
 def _attached(place: PublishDestination, image: str, signer: Signer) -> Mapping[str, str]:
     """Return the digests of what is attached by type: the newest, or what a signed record names."""
     if signer.trust is None:
-        found = {item.artifact_type: item.digest for item in place.attached_to(image)}
-        return {kind: digest for kind, digest in found.items() if kind != RELEASE}
+        found = (one for one in place.listed(image) if one.artifact_type != RELEASE)
+        return {one.artifact_type: one.digest for one in found}
     if records := _records(place, image, signer):
         return records[-1].attached
     hint = "what is attached to it may be forged: publish it with --sign"
@@ -174,14 +171,13 @@ def _passed(recipe: Recipe, seal: Seal) -> str:
         return f"not tested: {recipe.smoke.none}"
     subject = seal.subject
     try:
-        for report in subject.place.attached_to(subject.digest, SMOKE_REPORT):
-            if report.digest == seal.attached.get(SMOKE_REPORT) and report.files:
-                value = mapping(load_json(report.files[0].data, "the report", MAX_SMALL_BLOB))
-                return check_report(subject, value, recipe.gpu.vendor)
-        raise ImageError("no smoke report is attached")
+        report = read_object(subject, seal.attached, SMOKE_REPORT)
+        return check_report(subject, report, recipe.gpu.vendor)
     except ImageError as e:
         hint = f"test it: builder publish {recipe.name} --only {CANDIDATE} --smoke always"
-        raise SmokeError(f"{subject.name}: {e.message}; no tag was moved", hint) from None
+        raise SmokeError(
+            f"{subject.name}: its smoke report: {e.message}; no tag was moved", hint
+        ) from None
 
 
 def _stays(before: str | None, named: str | None, goal: str, ours: Collection[str | None]) -> str:

@@ -225,9 +225,8 @@ def _attached(subject: Subject, trust: Trust | None) -> list[bytes]:
         return [file.data for one in reversed(found) for file in one.files]
     verified = verify(subject, trust)
     verified.require()
-    signed = verified.release
-    has_record = signed is not None and LAYERS in signed.attached
-    return [read_document(subject, signed, LAYERS)] if signed and has_record else []
+    attached = verified.release.attached if verified.release else {}
+    return [read_document(subject, attached, LAYERS)] if LAYERS in attached else []
 
 
 def _newest(attached: Sequence[bytes], image: Image) -> tuple[LayersRecord, str]:

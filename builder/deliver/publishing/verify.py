@@ -208,15 +208,20 @@ def verify(subject: Subject, trust: Trust) -> Verification:
     return done
 
 
-def read_document(subject: Subject, record: ReleaseRecord, kind: str) -> bytes:
-    """Return the one file of an attached artifact that a record names.
+def read_document(subject: Subject, attached: Mapping[str, str], kind: str) -> bytes:
+    """Return the one file of an attached artifact.
+
+    Args:
+        subject: the image.
+        attached: digests by type, such as those that a record names.
+        kind: which type.
 
     Raises:
         ImageError: none is attached, or it is not about this image.
         RegistryError: the registry refuses, or cannot be reached.
     """
-    digest = record.attached.get(kind)
-    if digest is None or not isinstance(subject.place, RegistryDestination):
+    digest = attached.get(kind)
+    if digest is None:
         raise ImageError("not attached")
     try:
         found = subject.place.artifact(digest)
@@ -255,14 +260,18 @@ def _check_attached(subject: Subject, record: ReleaseRecord, name: Attestation) 
     """Return the check of one attestation."""
     kind, read = _ATTESTATIONS[name]
     try:
-        return Check(name, read(subject, record, _read_object(subject, record, kind)))
+        return Check(name, read(subject, record, read_object(subject, record.attached, kind)))
     except ImageError as e:
         return Check(name, e.message, False)
 
 
-def _read_object(subject: Subject, record: ReleaseRecord, kind: str) -> Mapping[str, Any]:
-    """Return the JSON object of an attached artifact; an empty one for any other value."""
-    return mapping(load_json(read_document(subject, record, kind), kind, MAX_SMALL_BLOB))
+def read_object(subject: Subject, attached: Mapping[str, str], kind: str) -> Mapping[str, Any]:
+    """Return the JSON object of an attached artifact; an empty one for any other value.
+
+    Raises:
+        ImageError, RegistryError: see :func:`read_document`; it is not JSON.
+    """
+    return mapping(load_json(read_document(subject, attached, kind), kind, MAX_SMALL_BLOB))
 
 
 def _read_sbom(subject: Subject, record: ReleaseRecord, value: Mapping[str, Any]) -> str:
@@ -281,7 +290,7 @@ def _read_provenance(subject: Subject, record: ReleaseRecord, value: Mapping[str
 
 def _read_smoke(subject: Subject, record: ReleaseRecord, value: Mapping[str, Any]) -> str:
     """Check a report for the GPUs of the recipe that the provenance names."""
-    provenance = _read_object(subject, record, PROVENANCE)
+    provenance = read_object(subject, record.attached, PROVENANCE)
     parameters = _at(provenance, "predicate", "buildDefinition", "externalParameters")
     return check_report(subject, value, str(_at(parameters, "recipe", "gpu", "vendor") or "none"))
 

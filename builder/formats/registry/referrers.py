@@ -10,16 +10,18 @@ the tag ``sha256-<hex>``, the referrers tag schema. OCI layouts list such manife
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from builder.core.errors import RegistryError
 from builder.core.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
+from builder.core.parallel import in_parallel
+from builder.core.progress import Reporter
 from builder.core.store.blobs import Store
 from builder.core.text import human_bytes
+from builder.formats.oci.digest import sha256
 from builder.formats.oci.image import manifest_of
 from builder.formats.oci.layout import read_blob, read_index, write_layout
 from builder.formats.oci.manifest import parse_json, parse_manifest
@@ -35,8 +37,15 @@ log = logging.getLogger(__name__)
 EMPTY = "application/vnd.oci.empty.v1+json"
 CREATED = "org.opencontainers.image.created"
 _EMPTY_CONFIG = b"{}"
-#: In bytes: all files of all artifacts of one type together, which are read into memory.
+#: Artifacts of one type that are read: the newest. builder attaches one for each test or release.
+MAX_READ = 100
+#: In bytes: manifests and files of all artifacts of one type together, which are read into memory.
 MAX_ATTACHED = 256 << 20
+#: In bytes: the manifest of an artifact. Those of builder have 1 kB.
+MAX_MANIFEST = 1 << 20
+#: In bytes: a file counts at least this much, since its manifest may state too little.
+_LEAST = 64 << 10
+_READERS = 8
 #: The list of an old registry is read, extended and written, and others may do the same at the same
 #: time: each writer checks afterwards whether its entry is still there, this many times.
 _TRIES = 5
@@ -59,15 +68,12 @@ class Attached:
     """Of its manifest."""
     artifact_type: str
     files: tuple[AttachedFile, ...]
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    """Of its manifest."""
+    created: str = ""
+    """When it was made, as RFC 3339 time; empty when its manifest does not state it."""
     subject: str = ""
     """The digest of the image that its manifest names."""
-
-    @property
-    def created(self) -> str:
-        """When it was made, as RFC 3339 time; empty when the manifest does not state it."""
-        return self.annotations.get(CREATED, "")
+    size: int = 0
+    """Bytes of its manifest and files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +175,7 @@ def _list_by_tag(client: RegistryClient, repository: str, subject: str, entry: D
 def referrers(
     client: RegistryClient, repository: str, subject: str, artifact_type: str | None = None
 ) -> list[Descriptor]:
-    """Return the artifacts attached to an image, as the registry lists them.
+    """Return the artifacts attached to an image, as the registry lists them, the newest last.
 
     Args:
         client: the registry.
@@ -183,7 +189,12 @@ def referrers(
     found = client.manifests.get_referrers(repository, subject)
     if not found:  # some registries have such a list, and leave it empty
         found, _ = _listed_by_tag(client, repository, subject)
-    return [d for d in found if artifact_type in (None, d.artifact_type)]
+    return sorted((d for d in found if artifact_type in (None, d.artifact_type)), key=_created)
+
+
+def _created(entry: Descriptor | Attached) -> str:
+    """Return when an artifact was made, as whoever attached it says; empty: not stated."""
+    return entry.created if isinstance(entry, Attached) else entry.annotations.get(CREATED, "")
 
 
 def referrers_tag(subject: str) -> str:
@@ -209,38 +220,42 @@ def _listed_by_tag(
     return parse_referrers(data, name), current.digest
 
 
-def read_attached(
-    client: RegistryClient, repository: str, subject: str, artifact_type: str | None = None
+def read_newest(
+    listed: Sequence[Descriptor], read: Callable[[str], Attached], where: str, reporter: Reporter
 ) -> list[Attached]:
-    """Return the artifacts that are attached to an image, the newest last.
+    """Return the artifacts of a list, the newest last; report when it has more than MAX_READ.
 
     Args:
-        client, repository, subject, artifact_type: see :func:`referrers`.
+        listed: artifacts of one type, the newest last.
+        read: returns the artifact of a digest.
+        where: the image's name, for messages.
+        reporter: receives the warning.
 
     Raises:
-        RegistryError, ImageError: the registry refuses, or what is attached is damaged.
+        RegistryError, ImageError: one of them is damaged, or they are too large.
     """
-    listed = referrers(client, repository, subject, artifact_type)
-    where = f"{client.host}/{repository}@{subject}"
-    return _within_limit((read_artifact(client, repository, d.digest) for d in listed), where)
+    if len(listed) > MAX_READ:
+        reporter.warn(
+            f"{len(listed)} artifacts of one type are attached to {where}: only the newest {MAX_READ} "
+            "are read; whoever may push can hide older ones by more, so delete what is not yours"
+        )
+    sizes: list[int] = []
 
-
-def _within_limit(artifacts: Iterator[Attached], where: str) -> list[Attached]:
-    """Return the artifacts; raise RegistryError when they are larger than :data:`MAX_ATTACHED`."""
-    found: list[Attached] = []
-    size = 0
-    for artifact in artifacts:
-        found.append(artifact)
-        size += sum(len(file.data) for file in artifact.files)
-        if size > MAX_ATTACHED:
+    def read_one(entry: Descriptor) -> Attached:
+        artifact = read(entry.digest)
+        sizes.append(artifact.size)  # of all threads
+        if sum(sizes) > MAX_ATTACHED:
             raise _too_much(where, MAX_ATTACHED)
-    return sorted(found, key=lambda a: (a.created, a.digest))
+        return artifact
+
+    found = [artifact for _, artifact in in_parallel(read_one, listed[-MAX_READ:], _READERS)]
+    return sorted(found, key=_created)
 
 
 def _small_files(manifest: Mapping[str, Any], where: str) -> list[Descriptor]:
     """Return the files of an artifact; raise RegistryError when they are too large for memory."""
     files = [Descriptor.from_json(d) for d in manifest["layers"]]
-    if sum(file.size for file in files) > MAX_SMALL_BLOB:
+    if sum(max(file.size, _LEAST) for file in files) > MAX_SMALL_BLOB:
         raise _too_much(where, MAX_SMALL_BLOB)
     return files
 
@@ -252,31 +267,30 @@ def _too_much(where: str, most: int) -> RegistryError:
     )
 
 
-def read_artifact(client: RegistryClient, repository: str, digest: str) -> Attached:
-    """Return an attached artifact by its digest, verified; no list has to name it.
+def read_artifact(data: bytes, read: Callable[[Descriptor], bytes], where: str) -> Attached:
+    """Return the artifact of a manifest, with its files.
+
+    Args:
+        data: the manifest, verified.
+        read: returns the verified bytes of a file.
+        where: the repository or layout, for messages.
 
     Raises:
-        RegistryError, ImageError: there is none, or it is damaged.
+        RegistryError, ImageError: it is damaged, or too large for memory; or as ``read`` raises.
     """
-    manifest, _, _ = client.manifests.get(repository, digest, [OCI_MANIFEST])
-    where = f"{client.host}/{repository}"
-    data = parse_manifest(manifest, Descriptor.of(OCI_MANIFEST, manifest), where)
-    return _attached(data, digest, partial(client.blobs.get, repository), where)
-
-
-def _attached(
-    manifest: Mapping[str, object], digest: str, read: Callable[[Descriptor], bytes], where: str
-) -> Attached:
+    if len(data) > MAX_MANIFEST:
+        raise _too_much(where, MAX_MANIFEST)
+    digest = sha256(data)
+    manifest = parse_manifest(data, Descriptor(OCI_MANIFEST, digest, len(data)), where)
     files = tuple(
         AttachedFile(file.annotations.get(TITLE, ""), file.media_type, read(file))
         for file in _small_files(manifest, where)
     )
-    annotations = manifest.get("annotations")
-    known = annotations if isinstance(annotations, dict) else {}
-    texts = {str(key): str(value) for key, value in known.items()}
-    subject = manifest.get("subject")
+    annotations, subject = manifest.get("annotations"), manifest.get("subject")
+    created = str(annotations.get(CREATED, "")) if isinstance(annotations, dict) else ""
     about = str(subject.get("digest")) if isinstance(subject, dict) else ""
-    return Attached(digest, str(manifest.get("artifactType") or ""), files, texts, about)
+    size = len(data) + sum(len(file.data) for file in files)
+    return Attached(digest, str(manifest.get("artifactType") or ""), files, created, about, size)
 
 
 # OCI layouts --------------------------------------------------------------------------------------
@@ -306,7 +320,7 @@ def attach_in_layout(folder: Path, store: Store, subject: Descriptor, artifact: 
 def layout_referrers(
     folder: Path, subject: str, artifact_type: str | None = None
 ) -> list[Descriptor]:
-    """Return the artifacts attached to an image of an OCI layout.
+    """Return the artifacts attached to an image of an OCI layout, the newest last.
 
     Args:
         folder: the layout.
@@ -324,22 +338,4 @@ def layout_referrers(
         manifest = parse_json(read_blob(folder, descriptor), what)
         if (manifest.get("subject") or {}).get("digest") == subject:
             found.append(descriptor)
-    return found
-
-
-def read_attached_in_layout(
-    folder: Path, subject: str, artifact_type: str | None = None
-) -> list[Attached]:
-    """Return the artifacts that are attached to an image of a layout, the newest last.
-
-    Raises:
-        ImageError, RegistryError: what is attached is damaged, or too large.
-    """
-    listed = layout_referrers(folder, subject, artifact_type)
-    return _within_limit((_read_in_layout(folder, d) for d in listed), f"oci:{folder}@{subject}")
-
-
-def _read_in_layout(folder: Path, descriptor: Descriptor) -> Attached:
-    data = parse_manifest(read_blob(folder, descriptor), descriptor, str(folder))
-    read = partial(read_blob, folder, most=MAX_SMALL_BLOB)
-    return _attached(data, descriptor.digest, read, str(folder))
+    return sorted(found, key=_created)

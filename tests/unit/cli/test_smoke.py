@@ -20,7 +20,7 @@ from builder.formats.registry.referrers import (
     Artifact,
     AttachedFile,
     attach_in_layout,
-    read_attached_in_layout,
+    layout_referrers,
 )
 from builder.lock.config.recipe import load_recipe
 from tests.support import image_kit
@@ -160,7 +160,7 @@ def test_compare_with_layout(project: SmokeProject) -> None:
         data = json.dumps(a100(digest=made.digest, seed=seed, packages={"torch": "2.9.0"})).encode()
         artifact = Artifact(SMOKE_REPORT, [AttachedFile(f"{seed}.json", SMOKE_REPORT, data)])
         attach_in_layout(layout, store, made.manifest_descriptor, artifact)
-    assert len(read_attached_in_layout(layout, made.digest, SMOKE_REPORT)) == 2
+    assert len(layout_referrers(layout, made.digest, SMOKE_REPORT)) == 2
     project.answers = [a100({"matmul.fp16": 0.85})]
     result = project.json("smoke", "gpu", "--compare", f"oci:{layout}:26.02")
     slower = [c["id"] for c in result["comparison"]["changes"] if c["outcome"] == "slower"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from builder.core.model import Image
 from builder.core.progress import QUIET
 from builder.core.store.blobs import Store
 from builder.deliver.publishing.destination import RegistryDestination
-from builder.deliver.publishing.promote import ReleaseOptions, TagMoves, plan_promotion
+from builder.deliver.publishing.promote import ReleaseOptions, TagMoves, _passed, plan_promotion
 from builder.deliver.publishing.release import SMOKE_REPORT
+from builder.formats.registry import referrers
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.referrers import Artifact, AttachedFile
 from builder.lock.config.recipe import Recipe
@@ -87,12 +89,14 @@ def test_refused(
     attach_report(place, image, **report)
     with pytest.raises(SmokeError) as caught:
         plan(place, tmp_path)
-    assert caught.value.message == f"{place.name}@{image.digest}: {message}; no tag was moved"
+    assert (
+        caught.value.message == f"{place.name}@{image.digest}: its smoke report: {message}; no tag was moved"
+    )
     assert caught.value.hint == "test it: builder publish t --only candidate --smoke always"
 
 
 def test_no_report(place: RegistryDestination, image: Image, tmp_path: Path) -> None:
-    with pytest.raises(SmokeError, match="no smoke report is attached; no tag was moved"):
+    with pytest.raises(SmokeError, match="its smoke report: not attached; no tag was moved"):
         plan(place, tmp_path)
     moves = plan(place, tmp_path, smoke={"none": "a toy"})
     assert moves.smoke == "not tested: a toy"
@@ -120,3 +124,22 @@ def test_newest_report_counts(
         return
     with pytest.raises(SmokeError, match="the verdict is fail, not pass"):
         plan(place, tmp_path)
+
+
+def test_attached_by_others(
+    fake: FakeRegistry,
+    place: RegistryDestination,
+    image: Image,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The report of a signed record counts however many newer ones others attach; only it is read."""
+    monkeypatch.setattr(referrers, "MAX_READ", 2)
+    attach_report(place, image)
+    [report] = place.listed(image.digest, SMOKE_REPORT)
+    seal = replace(plan(place, tmp_path).seal, attached={SMOKE_REPORT: report.digest})
+    for day in range(1, 5):
+        attach_report(place, image, f"2027-01-0{day}", verdict="fail")
+    fake.requests.clear()
+    assert _passed(recipe(tmp_path), seal) == "pass, GPUs: none, 2026-11-28"
+    assert {r.path.rpartition("/")[2] for r in fake.requests if "/manifests/" in r.path} == {report.digest}

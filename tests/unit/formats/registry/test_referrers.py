@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from builder.core.errors import ImageError, RegistryError
 from builder.core.model import OCI_INDEX, OCI_MANIFEST, Image
 from builder.core.store.blobs import Store
-from builder.deliver.publishing.destination import LayoutDestination
+from builder.deliver.publishing.destination import LayoutDestination, RegistryDestination
 from builder.formats.oci.layout import list_tags, prune_layout, read_layout
 from builder.formats.registry import referrers as referrers_module
 from builder.formats.registry.client import RegistryClient
@@ -20,18 +22,23 @@ from builder.formats.registry.errors import ArtifactRefused
 from builder.formats.registry.referrers import (
     CREATED,
     Artifact,
+    Attached,
     AttachedFile,
     attach,
     attach_in_layout,
     layout_referrers,
-    read_attached,
     referrers,
     referrers_tag,
 )
-from tests.support.fakeregistry import FakeRegistry, Reply, sha256
+from tests.support.fakeregistry import FakeRegistry, Reply, Request, sha256
 from tests.support.images import make_layer, make_test_image, push_tagged
+from tests.support.reporters import Warnings
 
 REPORT, OTHER = "application/vnd.builder.smoke-report.v1+json", "application/vnd.cyclonedx+json"
+
+
+def read_attached(client: RegistryClient, repository: str, digest: str, kind: str) -> list[Attached]:
+    return RegistryDestination(client, repository, Store(Path("unused"))).attached_to(digest, kind)
 
 
 def file(text: str, name: str = "report.json") -> AttachedFile:
@@ -170,9 +177,89 @@ def test_large_attachments(
         artifact = Artifact(REPORT, [file("{}"), file(text * 60, "more")])
         attach(client, "a/b", pushed.manifest_descriptor, artifact)
     assert len(read_attached(client, "a/b", pushed.digest, REPORT)) == 2
-    monkeypatch.setattr(referrers_module, bound, 61 if bound == "MAX_SMALL_BLOB" else 123)
+    small, whole = 2 * 64 * 1024 - 1, 2 * 62 + 100
+    monkeypatch.setattr(referrers_module, bound, small if bound == "MAX_SMALL_BLOB" else whole)
     with pytest.raises(RegistryError, match=r"what is attached to .*a/b.* is too large"):
         read_attached(client, "a/b", pushed.digest, REPORT)
+
+
+def attach_many(client: RegistryClient, image: Image, count: int) -> list[str]:
+    """Attach reports of a row of days, the oldest first."""
+    return [
+        attach(
+            client,
+            "a/b",
+            image.manifest_descriptor,
+            Artifact(REPORT, [file(str(day))], {CREATED: f"2026-10-{day:02}"}),
+        )
+        for day in range(1, count + 1)
+    ]
+
+
+def test_newest_of_many(fake: FakeRegistry, image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many artifacts the newest are read, and a warning says that others were not."""
+    warnings = Warnings()
+    with RegistryClient(fake.host, ANONYMOUS, reporter=warnings) as client:
+        push_tagged(image, client, "a/b", ["latest"])
+        digests = attach_many(client, image, 5)
+        assert [a.digest for a in read_attached(client, "a/b", image.digest, REPORT)] == digests
+        assert not warnings.messages
+        fake.requests.clear()
+        monkeypatch.setattr(referrers_module, "MAX_READ", 2)
+        found = read_attached(client, "a/b", image.digest, REPORT)
+    assert [a.digest for a in found] == digests[-2:]
+    [message] = warnings.messages
+    assert message.startswith(f"5 artifacts of one type are attached to {fake.host}/a/b@{image.digest}")
+    assert "only the newest 2 are read" in message
+    asked = {r.path.rpartition("/")[2] for r in fake.requests if "/manifests/sha256:" in r.path}
+    assert asked & set(digests) == set(digests[-2:])
+
+
+def test_read_together(fake: FakeRegistry, client: RegistryClient, pushed: Image) -> None:
+    """Several artifacts are asked for at the same time."""
+    attach_many(client, pushed, 2)
+    both = threading.Barrier(2, timeout=60)
+
+    def wait(request: Request, status: int, headers: dict[str, Any]) -> int:
+        if request.method == "GET" and "/blobs/sha256:" in request.path:
+            both.wait()
+        return status
+
+    fake.oddity = wait
+    assert len(read_attached(client, "a/b", pushed.digest, REPORT)) == 2
+
+
+def test_annotations_count(client: RegistryClient, pushed: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Manifests count like files, and their annotations are not kept."""
+    for text in ("1", "2"):
+        artifact = Artifact(REPORT, [file(text)], {"large": text * 5000, CREATED: "2026"})
+        attach(client, "a/b", pushed.manifest_descriptor, artifact)
+    for found in read_attached(client, "a/b", pushed.digest, REPORT):
+        assert found.created == "2026" and "11111" not in repr(found) and "22222" not in repr(found)
+        assert 5000 < found.size < 6000
+    for bound, most in (("MAX_ATTACHED", 10_000), ("MAX_MANIFEST", 5000)):
+        with monkeypatch.context() as context:
+            context.setattr(referrers_module, bound, most)
+            with pytest.raises(RegistryError, match=r"what is attached to .*a/b.* is too large"):
+                read_attached(client, "a/b", pushed.digest, REPORT)
+
+
+def test_sizes_that_are_too_small(
+    client: RegistryClient, pushed: Image, fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file counts with the bytes that are read of it although its manifest states fewer."""
+    made, _ = Artifact(REPORT, [file("x" * 5000)] * 3).manifest(pushed.manifest_descriptor)
+    manifest = json.loads(made)
+    for layer in manifest["layers"]:
+        layer["size"] = 1
+    fake.put("a/b", b"x" * 5000)
+    data = json.dumps(manifest).encode()
+    put(fake, sha256(data), data, OCI_MANIFEST)
+    place = RegistryDestination(client, "a/b", Store(Path("unused")))
+    assert len(place.artifact(sha256(data)).files) == 3
+    monkeypatch.setattr(referrers_module, "MAX_SMALL_BLOB", 3 * 64 * 1024 - 1)
+    with pytest.raises(RegistryError, match="too large"):
+        place.artifact(sha256(data))
 
 
 # layouts ----------------------------------------------------------------------------------------------------
@@ -193,6 +280,9 @@ def test_layout(image: Image, tmp_path: Path) -> None:
     assert layout_referrers(folder, "sha256:" + "0" * 64) == []
     (found,) = place.attached_to(image.digest, REPORT)
     assert found.files == (file('{"a": 1}'),) and found.created == "2026-10"
+    assert place.artifact(first) == found and place.listed(image.digest, REPORT)[-1].digest == first
+    with pytest.raises(ImageError, match="has no sha256:000"):
+        place.artifact("sha256:" + "0" * 64)
     assert list_tags(folder) == {"latest": image.digest}
     assert read_layout(folder).digest == image.digest, "the only image is found without its tag still"
     assert prune_layout(folder) == 0
