@@ -245,7 +245,7 @@ def read_newest(
         artifact = read(entry.digest)
         sizes.append(artifact.size)  # of all threads
         if sum(sizes) > MAX_ATTACHED:
-            raise _too_much(where, MAX_ATTACHED)
+            raise _too_much(f"what is attached to {where}", MAX_ATTACHED)
         return artifact
 
     found = [artifact for _, artifact in in_parallel(read_one, listed[-MAX_READ:], _READERS)]
@@ -256,13 +256,13 @@ def _small_files(manifest: Mapping[str, Any], where: str) -> list[Descriptor]:
     """Return the files of an artifact; raise RegistryError when they are too large for memory."""
     files = [Descriptor.from_json(d) for d in manifest["layers"]]
     if sum(max(file.size, _LEAST) for file in files) > MAX_SMALL_BLOB:
-        raise _too_much(where, MAX_SMALL_BLOB)
+        raise _too_much(f"the artifact {where}", MAX_SMALL_BLOB)
     return files
 
 
-def _too_much(where: str, most: int) -> RegistryError:
+def _too_much(what: str, most: int) -> RegistryError:
     return RegistryError(
-        f"what is attached to {where} is too large: at most {human_bytes(most)} are read",
+        f"{what} is too large: at most {human_bytes(most)} are read",
         "builder attaches small files only: remove there what others attached",
     )
 
@@ -278,9 +278,10 @@ def read_artifact(data: bytes, read: Callable[[Descriptor], bytes], where: str) 
     Raises:
         RegistryError, ImageError: it is damaged, or too large for memory; or as ``read`` raises.
     """
-    if len(data) > MAX_MANIFEST:
-        raise _too_much(where, MAX_MANIFEST)
     digest = sha256(data)
+    where = f"{where}@{digest}"
+    if len(data) > MAX_MANIFEST:
+        raise _too_much(f"the artifact {where}", MAX_MANIFEST)
     manifest = parse_manifest(data, Descriptor(OCI_MANIFEST, digest, len(data)), where)
     files = tuple(
         AttachedFile(file.annotations.get(TITLE, ""), file.media_type, read(file))
