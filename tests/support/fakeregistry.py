@@ -47,7 +47,7 @@ class Reply:
 
 @dataclass
 class Cut:
-    """Closes the connection after ``after`` bytes of the request's body (GET: the response's)."""
+    """Closes the connection after ``after`` bytes of the request's body (GET of a blob: the response's)."""
 
     after: int = 0
 
@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.reply(fault.status, fault.body, fault.headers)
             return
         session = url.path.rpartition("/")[2]
-        if isinstance(fault, Cut) and request.method != "GET":
+        if isinstance(fault, Cut) and not (request.method == "GET" and "/blobs/sha256:" in request.path):
             data = self.rfile.read(min(fault.after, length))
             if session in fake.uploads:
                 fake.uploads[session] += data

@@ -7,8 +7,6 @@ from typing import Any
 
 import httpx2
 
-from .pace import Pace
-
 #: Bytes of an answer. The largest page of PyPI, that of ddtrace with 47,000 files, has 21 MB.
 MAX_PAGE = 64 << 20
 #: Commas and brackets of an answer in JSON: each may be a value, which takes some 100 bytes of memory.
@@ -32,7 +30,7 @@ def read_body(answer: httpx2.Response, most: int, *, decode: bool = False) -> by
     if not decode and encoding.lower() != "identity":
         raise ValueError(f"its Content-Encoding is {encoding[:40]!r}, which was not asked for")
     body = bytearray()
-    for data in Pace.of(answer.iter_bytes() if decode else answer.iter_raw()):
+    for data in answer.iter_bytes() if decode else answer.iter_raw():
         body += data
         if len(body) > most:
             raise ValueError(f"it has more than {most} bytes")

@@ -26,8 +26,6 @@ import httpx2
 
 from builder.core.store.files import CHUNK, space_errors
 
-from .pace import Pace
-
 #: In bytes: an attempt that gains less counts as one that gained nothing, so a server that breaks off after
 #: each byte cannot block a command.
 MIN_GAIN = 64 << 10
@@ -171,7 +169,7 @@ def body_from(response: httpx2.Response, offset: int, *, decode: bool = False) -
 
     Raises:
         WrongRange: the server sent another range.
-        TooSlow: the bytes arrive too slowly, see :mod:`builder.formats.net.pace`.
+        httpx2.TransportError: the connection broke, or is too slow (:mod:`.pace`).
     """
     skip = offset
     if response.status_code == 206:
@@ -180,7 +178,7 @@ def body_from(response: httpx2.Response, offset: int, *, decode: bool = False) -
         if start is None or int(start[1]) != offset:
             raise WrongRange(f"requested bytes from {offset}, received {content_range!r}")
         skip = 0
-    for data in Pace.of(response.iter_bytes() if decode else response.iter_raw()):
+    for data in response.iter_bytes() if decode else response.iter_raw():
         if skip >= len(data):
             skip -= len(data)
             continue

@@ -17,6 +17,7 @@ from builder.core.redact import redact
 from builder.core.settings import expand_home
 from builder.core.version import __version__
 
+from .pace import PacedBackend
 from .proxies import Proxy, proxy_for
 from .trust import tls_context
 
@@ -121,6 +122,7 @@ class _Routes(httpx2.BaseTransport):
                 if proxy not in self._transports:
                     url = proxy.url if proxy else None
                     route = httpx2.HTTPTransport(verify=self._tls, limits=self._limits, proxy=url)
+                    route._pool._network_backend = PacedBackend()  # httpx2 2.16 has no parameter
                     self._transports[proxy] = route
             return self._transports[proxy].handle_request(request)
         except (UnicodeError, httpx2.InvalidURL) as e:  # "a..b" (httpx2 2.16), or a proxy's URL

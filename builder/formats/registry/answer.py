@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import email.utils
 import re
 import time
@@ -22,6 +21,8 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 MAX_ANSWER = MAX_DOCUMENT
 #: In bytes: small blobs that are read into memory, such as an attached SBOM.
 MAX_SMALL_BLOB = 32 << 20
+#: In bytes: a response that states why there is no blob.
+MAX_REFUSAL = 64 << 10
 #: Errors of one response that a message quotes.
 _MAX_ERRORS = 5
 
@@ -43,7 +44,7 @@ class Request:
     body: bytes | Callable[[], Iterator[bytes]] | None = None
     """A function is called each time that the request is sent."""
     most: int = MAX_ANSWER
-    """In bytes: a larger response is refused."""
+    """In bytes: a larger response is refused. 0: the body of a success is not read."""
     authorization: str | None = None
     """The header of a token request, for the host of ``url`` alone; None: a request to the registry,
     with what it asks for."""
@@ -96,6 +97,14 @@ class Answer:
             return None
 
 
+class Busy(httpx2.TransportError):
+    """The registry may accept the same request later: its answer has one of :data:`BUSY`."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(f"{answer.status} {answer.reason}")
+        self.answer = answer
+
+
 def content_length(headers: httpx2.Headers) -> int | None:
     """Return the length of a content in bytes; None: not stated, or that of compressed bytes."""
     if headers.get("Content-Encoding", "identity").lower() != "identity":
@@ -141,14 +150,16 @@ def read_answer(response: httpx2.Response, most: int = MAX_ANSWER) -> Answer:
 
     Args:
         response: the response.
-        most: the largest allowed body in bytes.
+        most: the largest allowed body in bytes; 0: see :attr:`Request.most`.
 
     Raises:
         RegistryError: it is larger.
         httpx2.TransportError: the connection broke, or is too slow.
     """
+    is_read = most > 0 or not response.is_success
+    most = most or MAX_REFUSAL
     try:
-        body = read_body(response, most, decode=True)
+        body = read_body(response, most, decode=True) if is_read else b""
     except ValueError:
         raise _too_large(response, most) from None
     status, reason = response.status_code, response.reason_phrase
@@ -162,13 +173,3 @@ def _too_large(response: httpx2.Response, most: int) -> RegistryError:
         "is this the address of a registry?",
         host=response.url.host,
     )
-
-
-def drain(response: httpx2.Response) -> None:
-    """Read a short body to its end, so that the connection can be used again."""
-    left = 1 << 16
-    with contextlib.suppress(httpx2.TransportError):
-        for data in response.iter_raw():
-            left -= len(data)
-            if left < 0:
-                return

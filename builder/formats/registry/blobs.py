@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +18,12 @@ from builder.formats.net.download import HashedBytes, PartialFile, body_from, ra
 from builder.formats.oci.digest import sha256
 from builder.formats.oci.reference import check_repository
 
-from .answer import BUSY, MAX_SMALL_BLOB, content_length, read_answer
+from .answer import MAX_REFUSAL, MAX_SMALL_BLOB, content_length, read_answer
 from .meter import Meter, Progress
 from .source import BlobSource, DamagedSource, HashedSource, file_source
-from .transport import TRIES, Transport
+from .transport import Transport
 from .upload import UNKNOWN, ChunkSize, Upload
 
-#: In bytes: a response that states why there is no blob.
-_MAX_REFUSAL = 64 << 10
 #: Statuses of a registry without bytes from an offset on, or without ranges: the digest decides
 #: whether the blob is complete; if not, it is downloaded from the beginning.
 _NO_RANGE = (400, 416, 501)
@@ -53,25 +50,22 @@ class Blobs:
         Raises:
             RegistryError: the registry refuses, or cannot be reached.
         """
-        path = f"blobs/{descriptor.digest}"
-        answer = self._transport.ask(self._transport.request("HEAD", repository, path))
-        size = content_length(answer.headers)
-        if answer.status == 404:
-            return None
-        if answer.status == 200 and size in (None, descriptor.size):
-            return UNKNOWN if size is None else size
-        found = UNKNOWN if answer.status == 200 else None
-        request = self._transport.request("GET", repository, path)
-        with contextlib.suppress(httpx2.TransportError), self._transport.open(request) as response:
-            if response.status_code == 200:
-                size = content_length(response.headers)
-                return UNKNOWN if size is None else size
-            if response.status_code == 404:
+        answers = []
+        for method in ("HEAD", "GET"):
+            request = self._transport.request(method, repository, f"blobs/{descriptor.digest}")
+            answer = self._transport.ask(replace(request, most=0))
+            size = content_length(answer.headers)
+            if answer.status == 404:
                 return None
-            if found is None and response.status_code < 500:
-                action = f"report whether {self._name(repository)} has {descriptor.digest}"
-                raise self._transport.refusal(read_answer(response, _MAX_REFUSAL), action)
-        return found
+            if answer.status == 200 and (method == "GET" or size in (None, descriptor.size)):
+                return UNKNOWN if size is None else size
+            answers.append(answer)
+        if answers[0].status == 200:
+            return UNKNOWN
+        if answer.status < 500:
+            action = f"report whether {self._name(repository)} has {descriptor.digest}"
+            raise self._transport.refusal(answer, action)
+        return None
 
     def has(self, repository: str, descriptor: Descriptor) -> bool:
         """Return whether the repository has a blob of this size, as far as it states sizes.
@@ -95,11 +89,11 @@ class Blobs:
                 "it is not what builder attaches to an image: remove it there",
             )
         # what a manifest says of the size may be wrong
-        most = max(descriptor.size, _MAX_REFUSAL)
+        most = max(descriptor.size, MAX_REFUSAL)
         request = self._transport.request("GET", repository, f"blobs/{descriptor.digest}")
         answer = self._transport.ask(replace(request, most=most))
         if answer.status != 200:
-            action = f"return the blob {descriptor.digest} of {self._name(repository)}"
+            action = f"return {self._name(repository, descriptor.digest)}"
             raise self._transport.refusal(answer, action)
         if sha256(answer.body) != descriptor.digest:
             raise HashMismatch(
@@ -110,26 +104,22 @@ class Blobs:
         return answer.body
 
     def read(self, repository: str, digest: str, offset: int = 0) -> Iterator[bytes]:
-        """Yield a blob's bytes from ``offset`` on, not verified; wait while the registry is busy.
+        """Yield a blob's bytes from ``offset`` on, not verified. The caller repeats it.
 
         Raises:
             RegistryError: the registry does not have it, or refuses.
-            httpx2.TransportError: the connection broke.
+            httpx2.TransportError: the connection broke, or the registry is busy.
         """
         headers = range_header(offset)
         request = self._transport.request("GET", repository, f"blobs/{digest}", headers)
-        for attempt in range(1, TRIES + 1):
-            with self._transport.open(request) as response:
-                if response.status_code in (200, 206):
-                    yield from body_from(response, offset, decode=True)
-                    return
-                answer = read_answer(response)
-            if offset and answer.status in _NO_RANGE:
+        with self._transport.open(request) as response:
+            if response.status_code in (200, 206):
+                yield from body_from(response, offset, decode=True)
                 return
-            if answer.status not in BUSY or attempt == TRIES:
-                action = f"return the blob {digest} of {self._name(repository)}"
-                raise self._transport.refusal(answer, action)
-            self._transport.pause(attempt, answer)
+            answer = read_answer(response)
+        if offset and answer.status in _NO_RANGE:
+            return
+        raise self._transport.refusal(answer, f"return {self._name(repository, digest)}")
 
     def download_to_store(
         self, repository: str, blob: Descriptor, store: Store, progress: Progress | None = None
@@ -215,9 +205,9 @@ class Blobs:
             return self.read(repository, descriptor.digest, offset)
 
         def retry(error: httpx2.HTTPError, failures: int) -> None:
-            if failures >= TRIES or not isinstance(error, httpx2.TransportError):
-                raise self._transport.unreachable(error, self._name(repository)) from None
-            self._transport.pause(failures, error)
+            if not self._transport.again(failures, error):
+                where = self._name(repository, descriptor.digest)
+                raise self._transport.unreachable(error, where) from None
 
         resume(part, source, retry, size=descriptor.size, position=meter.at)
 
@@ -298,5 +288,6 @@ class Blobs:
             Meter(progress, blob.size),
         ).run()
 
-    def _name(self, repository: str) -> str:
-        return f"{self._transport.host}/{repository}"
+    def _name(self, repository: str, digest: str = "") -> str:
+        blob = f"the blob {digest} of " if digest else ""
+        return f"{blob}{self._transport.host}/{repository}"

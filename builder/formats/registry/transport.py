@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import random
 import re
@@ -19,7 +20,7 @@ from builder.formats.net.http import make_client
 from builder.formats.net.proxies import is_loopback
 from builder.formats.oci.reference import DOCKER_ALIASES, DOCKER_IO, check_repository
 
-from .answer import BUSY, REDIRECTS, Answer, Request, Scopes, drain, parse_url, read_answer
+from .answer import BUSY, REDIRECTS, Answer, Busy, Request, Scopes, parse_url, read_answer
 from .auth import Authenticator
 from .credentials import Credentials, are_for, find_credentials
 from .errors import connection_text, refusal_hint
@@ -28,7 +29,11 @@ log = logging.getLogger(__name__)
 
 #: Attempts of a request, or of a transfer that gains no byte, before the command fails.
 TRIES = 6
+#: Seconds between two attempts, at most, whatever ``Retry-After`` states.
 MAX_WAIT_S = 120.0
+#: Seconds since the first failed attempt of the command that no answer followed, except that the
+#: registry is busy. After them no request is repeated.
+MAX_FAILING_S = 600.0
 #: As many as clients in Go follow (net/http stops before the tenth).
 MAX_REDIRECTS = 9
 _CONNECTIONS = 32
@@ -82,6 +87,8 @@ class Transport:
         self._lock = threading.Lock()
         self._scheme = ""
         self._reached = False
+        self._failing_since = 0.0
+        """The time (of time.monotonic) of the first failure since the last answer; 0: none."""
         self._has_asked = False
         """Whether a challenge would be known."""
         self._push_repositories: set[str] = set()
@@ -141,22 +148,33 @@ class Transport:
         Raises:
             RegistryError: the registry cannot be reached.
         """
-        for attempt in range(1, TRIES + 1):
-            last = attempt == TRIES
+        for failures in itertools.count(1):
             try:
                 with self.open(request) as response:
-                    answer = read_answer(response, request.most)
+                    return read_answer(response, request.most)
             except httpx2.RequestError as e:
-                # Before the first response the address may be wrong: do not spend a minute on
-                # retries.
-                if last or not self._reached:
+                if not self.again(failures, e):
+                    if isinstance(e, Busy):
+                        return e.answer
                     raise self.unreachable(e, self._name_of(request.url)) from None
-                self.pause(attempt, e)
-                continue
-            if answer.status not in BUSY or last:
-                return answer
-            self.pause(attempt, answer)
         raise AssertionError("the last attempt returns or raises")
+
+    def again(self, failures: int, cause: Answer | Exception) -> bool:
+        """Wait before the next attempt, or return False if it was the last: the rule for all requests.
+
+        Before the first response the address may be wrong, and there is one attempt to connect.
+
+        Args:
+            failures: in a row, without a new byte of a blob.
+            cause: the last of them.
+        """
+        self._failing_since = self._failing_since or time.monotonic()
+        is_over = time.monotonic() - self._failing_since > MAX_FAILING_S
+        is_wrong = isinstance(cause, httpx2.ConnectError | httpx2.TimeoutException)
+        if failures >= TRIES or is_over or (is_wrong and not self._reached):
+            return False
+        self.pause(failures, cause)
+        return True
 
     @contextlib.contextmanager
     def open(self, request: Request) -> Iterator[httpx2.Response]:
@@ -167,8 +185,8 @@ class Transport:
         two kinds of authentication.
 
         Raises:
-            httpx2.TransportError: the connection broke.
-            RegistryError: a redirect is not allowed.
+            httpx2.TransportError: the connection broke, or the registry is :class:`Busy`.
+            RegistryError: a redirect is not allowed, or a page for people answers.
         """
         url, own = request.url, request.authorization
         challenges = redirects = 0
@@ -180,9 +198,12 @@ class Transport:
             response = self._send(request, url, sent)
             try:
                 self._reached = True
+                if response.status_code in BUSY:
+                    raise Busy(read_answer(response))
+                self._failing_since = 0.0
                 if at_registry and challenges < 2 and self._is_challenged(request, response, sent):
                     challenges += 1
-                    drain(response)
+                    read_answer(response)  # so that the connection can be used again
                     continue
                 if _is_redirect(request, response):
                     redirects += 1
@@ -194,8 +215,14 @@ class Transport:
                             "ask the registry's owner: its redirects form a loop",
                         )
                     url = target
-                    drain(response)
+                    read_answer(response)  # so that the connection can be used again
                     continue
+                if _is_web_page(response) and "/referrers/" not in request.url.path:
+                    page = f"{url.scheme}://{url.netloc.decode()}{url.path}"
+                    message = (
+                        f"{self._name_of(url)} answers with a web page, not a registry: {page}"
+                    )
+                    raise self.error(message, "correct HOST, or log in to the network in a browser")
                 yield response
                 return
             finally:
@@ -208,9 +235,8 @@ class Transport:
         and challenge at ``/v2/`` only, where docker, skopeo and crane begin: it is asked once.
         """
         if response.status_code in (403, 404) and not self._has_asked:
-            self._has_asked = True
-            url = self.url("/v2/")
-            with self._http.stream("GET", url) as start:
+            with self.open(Request("GET", self.url("/v2/"), authorization="")) as start:
+                self._has_asked = True
                 return self._is_challenged(request, start, sent)
         if response.status_code != 401:
             return False
@@ -235,6 +261,7 @@ class Transport:
 
         ``cause`` may be a text: what other clients do.
         """
+        cause = cause.answer if isinstance(cause, Busy) else cause
         wait, text = None, cause if isinstance(cause, str) else type(cause).__name__
         if isinstance(cause, Answer):
             wait, text = cause.retry_after, f"{cause.status} {cause.reason}"
@@ -311,18 +338,16 @@ class Transport:
         try:
             return parse_url(address, base)
         except ValueError:
-            raise self._not_a_url(base) from None
+            message = f"{base.host} sent an address that is not a URL"
+            hint = "this is a fault of the registry: try again later"
+            raise self.error(message, hint) from None
 
-    def _not_a_url(self, sender: httpx2.URL) -> RegistryError:
-        message = f"{sender.host} sent an address that is not a URL"
-        return self.error(message, "this is a fault of the registry: try again later")
-
-    def _probe(self, *, again: bool = True) -> str:
+    def _probe(self, failures: int = 0) -> str:
         """Return the scheme of a registry on this machine: ask over plain http, no credentials.
 
         A TLS server answers such a request with status 400 and a text (Go: "Client sent an HTTP
         request to an HTTPS server"; nginx: "The plain HTTP request was sent to HTTPS port"), with a
-        redirect to https, or hangs up each time (``again``: ask once more).
+        redirect to https, or hangs up each time.
         """
         try:
             with self._http.stream("GET", f"http://{self._api_host}/v2/", timeout=15) as response:
@@ -330,13 +355,13 @@ class Transport:
                 if response.status_code in REDIRECTS:
                     text = response.headers.get("Location", "")
                 elif response.status_code == 400:
-                    text = b"".join(response.iter_raw(4096)).decode(errors="replace")
+                    text = read_answer(response).body.decode(errors="replace")
         except httpx2.ConnectError as e:
             if ":" in self._api_host.rpartition("]")[2]:  # nothing listens at this port
                 raise self.unreachable(e, self.host) from None
             return "https"
-        except httpx2.TransportError:
-            return self._probe(again=False) if again else "https"
+        except httpx2.TransportError as e:
+            return self._probe(failures + 1) if self.again(failures + 1, e) else "https"
         self._reached = True
         return "https" if re.search(r"\bhttps\b", text, re.IGNORECASE) else "http"
 
@@ -361,7 +386,9 @@ class Transport:
         return kind(message, hint, status=answer.status, codes=answer.codes(), host=self.host)
 
     def unreachable(self, error: Exception, where: str) -> RegistryError:
-        """Return the error for a connection to ``where`` that failed."""
+        """Return the error for a connection to ``where`` that failed, or for a busy registry."""
+        if isinstance(error, Busy):
+            return self.refusal(error.answer, f"return {where}")
         text, hint = connection_text(error, self.host)
         return self.error(f"cannot reach {where}: {text}", hint)
 
@@ -377,6 +404,18 @@ def push_scopes(repository: str) -> Scopes:
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
+
+
+def _is_web_page(response: httpx2.Response) -> bool:
+    """Return whether a page for people answers in place of a registry.
+
+    Answers of Pulp without a body, and blobs of servers that guess types, may be called HTML, too,
+    but have headers of a registry.
+    """
+    headers = response.headers
+    is_registry = "Docker-Distribution-API-Version" in headers or "Docker-Content-Digest" in headers
+    is_html = headers.get("Content-Type", "").lower().startswith("text/html")
+    return response.status_code == 200 and is_html and not is_registry
 
 
 def _is_redirect(request: Request, response: httpx2.Response) -> bool:

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,12 +38,11 @@ import httpx2
 
 from builder.core.errors import RegistryError
 from builder.core.text import human_bytes
-from builder.formats.net.pace import Pace
 
-from .answer import BUSY, Answer, Request, number, read_answer
+from .answer import BUSY, Answer, Busy, Request, number, read_answer
 from .meter import Meter
 from .source import HashedSource
-from .transport import TRIES, Transport, push_scopes
+from .transport import Transport, push_scopes
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +121,7 @@ class Upload:
                 return
             gained = isinstance(outcome, Answer) and outcome.is_success and self._offset > before
             failures = 0 if gained else failures + 1
-            if failures >= TRIES or self._is_final(outcome):
+            if self._is_final(outcome):
                 raise self._failure(outcome)
             if failures and self._recover(outcome, failures):
                 return
@@ -137,7 +135,7 @@ class Upload:
                 self._begin()
             return self._step()
         except httpx2.RequestError as e:
-            return e
+            return e.answer if isinstance(e, Busy) else e
 
     def _begin(self) -> None:
         """Open an upload session."""
@@ -188,17 +186,14 @@ class Upload:
     def _read(self, start: int, end: int) -> Iterator[bytes]:
         position = start
         self.meter.at(position)
-        pace = Pace()
         for data in self.blob(start) if start < end else ():
             data = data[: end - position]
-            before = time.monotonic()
             yield data
             position += len(data)
             self._sent += len(data)
             self.meter.at(position)
             if position >= end:
                 return
-            pace.add(len(data), time.monotonic() - before)
 
     def _follow(self, answer: Answer) -> None:
         """Store the address for the next request; every response of a session may change it."""
@@ -233,7 +228,8 @@ class Upload:
         if status == 413:
             self.shared.size = self._chunk
         else:
-            self.transport.pause(failures, outcome)
+            if not self.transport.again(failures, outcome):
+                raise self._failure(outcome)
             # Only the response was lost? Asked every other time: a server that drops each third
             # request would else drop the same one of the three each time.
             if failures % 2 and self.stored() == self.blob.size:

@@ -2,49 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+import socket
+import threading
+from typing import Any
 
+import httpcore2
 import httpx2
 import pytest
 
 from builder.formats.net import pace
-from builder.formats.net.download import PartialFile, body_from, resume
-from builder.formats.net.pace import MIN_RATE, WINDOW_S, Pace, TooSlow
+from builder.formats.net.http import make_client
+from builder.formats.net.pace import MIN_RATE, WINDOW_S, PacedStream, TooSlow
 
 
-def test_windows() -> None:
-    """A window with too few bytes ends the transfer; each window counts for itself."""
-    measured = Pace()
-    measured.add(0, WINDOW_S - 1)
-    measured.add(10 * MIN_RATE * int(WINDOW_S), 1)
-    measured.add(MIN_RATE * int(WINDOW_S) - 1, WINDOW_S - 1)
-    with pytest.raises(TooSlow, match="in 60 s"):
-        measured.add(0, 1)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, in seconds; nobody really waits."""
+    now = [0.0]
+    monkeypatch.setattr(pace.time, "monotonic", lambda: now[0])
+    return now
 
 
-def test_trickling_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that sends some bytes a minute is a lost connection; those bytes are no success."""
-    clock = [0.0]
-    monkeypatch.setattr(pace.time, "monotonic", lambda: clock[0])
+class _Slow(httpcore2.NetworkStream):
+    """A stream whose next read or write takes ``seconds``, and returns ``amount`` bytes."""
 
-    def body() -> Iterator[bytes]:
-        for _ in range(1000):
-            clock[0] += 40
-            yield b"x"
+    def __init__(self, clock: list[float]) -> None:
+        self.clock, self.seconds, self.amount = clock, 0.0, 0
 
-    def retry(error: httpx2.HTTPError, failures: int) -> None:
-        if failures == 3:
-            raise error
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        self.clock[0] += self.seconds
+        return bytes(self.amount)
 
-    def source(offset: int) -> Iterator[bytes]:
-        return body_from(
-            httpx2.Response(
-                200 if not offset else 206, headers={"Content-Range": f"bytes {offset}-"}, content=body()
-            ),
-            offset,
-        )
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self.clock[0] += self.seconds
 
-    with PartialFile(tmp_path / "part") as part, pytest.raises(TooSlow):
-        resume(part, source, retry, size=1000)
-    assert (tmp_path / "part").stat().st_size == 3
+
+def test_windows(clock: list[float]) -> None:
+    """A window with too few bytes ends the transfer; each window counts for itself, each direction too."""
+    slow = _Slow(clock)
+    stream = PacedStream(slow)
+
+    def step(direction: str, amount: int, seconds: float) -> None:
+        slow.amount, slow.seconds = amount, seconds
+        stream.read(1 << 30) if direction == "received" else stream.write(bytes(amount))
+
+    for direction in ("sent", "received"):
+        step(direction, 1, 10 * WINDOW_S)  # the first byte may take long
+        step(direction, 0, WINDOW_S - 1)
+        step(direction, 10 * MIN_RATE * int(WINDOW_S), 1)
+        step(direction, MIN_RATE * int(WINDOW_S) - 1, WINDOW_S - 1)
+        with pytest.raises(TooSlow, match=f"bytes {direction} in 60 s"):
+            step(direction, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000,
+        b"HTTP/1.1 103 Early Hints\r\n\r\n" * 10_000,
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000,
+    ],
+    ids=["header", "interim answers", "body"],
+)
+def test_trickling_answer(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that sends an answer byte by byte is a lost connection, in whatever part of the answer."""
+    monkeypatch.setattr(pace, "WINDOW_S", 0.05)
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                for byte in answer:
+                    if ended.wait(0.01):
+                        return
+                    try:
+                        connection.sendall(bytes([byte]))
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with make_client(1) as client, pytest.raises(TooSlow, match="received"):
+            client.get(f"http://127.0.0.1:{server.getsockname()[1]}/")
+        ended.set()
+        thread.join()
+
+
+def test_httpx2_takes_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections of each client are measured: the place is not part of httpx2's interface."""
+    opened: list[Any] = []
+
+    def connect(self: Any, host: str, port: int, **options: Any) -> None:
+        opened.append((host, port))
+        raise httpcore2.ConnectError("not in this test")
+
+    monkeypatch.setattr(pace.PacedBackend, "connect_tcp", connect)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("HTTP_PROXY", "socks5://socks.example")
+    with make_client(1) as client:
+        for url in ("http://127.0.0.1:1/", "https://direct.example/", "http://other.example/"):
+            with pytest.raises(httpx2.ConnectError):
+                client.get(url)
+    assert opened == [("127.0.0.1", 1), ("proxy.example", 3128), ("socks.example", 1080)]

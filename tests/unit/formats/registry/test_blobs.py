@@ -108,7 +108,7 @@ def test_busy(
     assert waits == [7, 7]
     fake.fault = lambda r: Reply(status)
     with pytest.raises(RegistryError, match=f"{digest} of .*: {status}"):
-        list(client.blobs.read("a/b", digest))
+        client.blobs.hash("a/b", described(b"layer"))
     assert fake.count("GET", "/blobs/") == 3 + 6
 
 

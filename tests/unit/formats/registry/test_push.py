@@ -122,14 +122,20 @@ def test_failed_blob(fake: FakeRegistry, client: RegistryClient, image: Image) -
     assert not fake.manifests.get("a/b") and fake.count("PUT", "/manifests/") == 0
 
 
-def test_layer_from_its_origin(client: RegistryClient, fake: FakeRegistry, tmp_path: Path) -> None:
-    """A layer that is not on this machine is sent from its registry, also when that connection breaks."""
+@pytest.mark.parametrize("fault", [Cut(after=1 << 20), Reply(429, {"Retry-After": "7"})], ids=["cut", "busy"])
+def test_layer_from_its_origin(
+    client: RegistryClient, fake: FakeRegistry, waits: list[float], tmp_path: Path, fault: Cut | Reply
+) -> None:
+    """A layer that is not on this machine is sent from its registry, also when that breaks or is busy."""
     layer = make_layer(tmp_path / "layers", "base", 3 << 20)
     assert layer.path is not None
     with FakeRegistry() as origin:
         origin.put("library/base", layer.path.read_bytes())
-        origin.fail_once("GET", "/blobs/", Cut(after=1 << 20))
+        origin.fail_once("GET", "/blobs/", fault)
         image = make_test_image([replace(layer, path=None, origin=f"{origin.host}/library/base")])
         report = push_image(image, client, "a/b")
         assert fake.has("a/b", layer.path.read_bytes()) and report.blobs_sent == 2
-        assert origin.requests[-1].headers.get("range") is not None, "chunks are read one by one"
+        if isinstance(fault, Cut):
+            assert origin.requests[-1].headers.get("range") is not None, "chunks are read one by one"
+        else:
+            assert 7 in waits

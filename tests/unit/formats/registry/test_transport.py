@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,153 @@ def test_each_third_connection_is_dropped(fake: FakeRegistry, image: Image, drop
     with RegistryClient(fake.host, ANONYMOUS, sleep=lambda seconds: None) as client:
         push_image(image, client, "a/b")
     assert image.digest in fake.manifests["a/b"]
+
+
+@pytest.mark.parametrize("drops", [1, 2, transport.TRIES - 1])
+def test_first_connections_are_dropped(fake: FakeRegistry, image: Image, drops: int) -> None:
+    """A registry on this machine that drops the first connections is asked again over plain http."""
+    count = itertools.count()
+    fake.fault = lambda r: Cut() if next(count) < drops else None
+    with RegistryClient(fake.host, ANONYMOUS, sleep=lambda seconds: None) as client:
+        push_image(image, client, "a/b")
+    assert image.digest in fake.manifests["a/b"]
+
+
+def test_every_request_waits(tmp_path: Path, store: Store, waits: list[float]) -> None:
+    """Each request is repeated after as many seconds as the registry says: also of blobs, and for tokens."""
+    path, data = random_blob(tmp_path, 3 << 20)
+    small = b"small"
+    busy: dict[tuple[str, str], int] = {}
+
+    def oddity(request: Request, status: int, headers: dict[str, Any]) -> int:
+        kind = re.sub("(sha256:|uploads/).+", r"\1...", request.path)
+        if request.method == "HEAD" and "/blobs/" in kind and status == 200:
+            return 405  # so that GET is asked
+        busy[request.method, kind] = busy.get((request.method, kind), 0) + 1
+        if busy[request.method, kind] > 1:
+            return status
+        headers["Retry-After"] = "7"
+        return 429
+
+    with FakeRegistry(token_user=(ROBOT.username, ROBOT.password)) as fake:
+        fake.lists_referrers, fake.oddity, fake.put_limit = True, oddity, 1 << 20
+        digest = fake.put("a/b", small)
+        with RegistryClient(fake.host, ROBOT, sleep=waits.append) as client:
+            send(client, path, data)
+            assert client.blobs.has("a/b", described(data))
+            client.manifests.put("a/b", "t", b"{}", OCI_MANIFEST)
+            assert client.manifests.head("a/b", "t") and client.manifests.get("a/b", "t")
+            assert client.manifests.get_referrers("a/b", digest) == []
+            busy.pop(("GET", "/v2/a/b/blobs/sha256:..."))
+            assert client.blobs.download_to_store("a/b", described(data), store).read_bytes() == data
+            busy.pop(("GET", "/v2/a/b/blobs/sha256:..."))
+            assert client.blobs.hash("a/b", described(small)) == (digest, len(small))
+        assert fake.has("a/b", data)
+    session = "/v2/a/b/blobs/uploads/..."
+    assert {("GET", "/token"), ("GET", session), ("PATCH", session), ("PUT", session)} <= busy.keys()
+    assert {"/v2/a/b/blobs/sha256:...", "/v2/a/b/blobs/uploads/", "/v2/a/b/referrers/sha256:..."} <= {
+        kind for _, kind in busy
+    }
+    assert waits.count(7) == len(busy) + 2 - 1, "any answer says which scheme it is"
+
+
+def test_start_page_is_busy(fake: FakeRegistry, waits: list[float]) -> None:
+    """Where a registry hides images from strangers, ``/v2/`` is asked again if it is busy."""
+    faults: list[Reply] = []
+    private = fake.put("a/b", b"private")
+    fake.fault = lambda r: (
+        faults.pop(0)
+        if r.path == "/v2/" and faults
+        else Reply(401, {"WWW-Authenticate": 'Basic realm="x"'})
+        if r.path == "/v2/"
+        else None
+        if "authorization" in r.headers
+        else Reply(404)
+    )
+    fake.manifests["a/b"] = {private: (b"private", OCI_MANIFEST)}
+    with RegistryClient(fake.host, ROBOT, sleep=waits.append) as client:
+        client.scheme  # noqa: B018 - asks /v2/, too
+        faults += [Reply(429, {"Retry-After": "7"})] * 2
+        found = client.manifests.head("a/b", private)
+    assert found and found.digest == private and waits == [7, 7]
+
+
+def test_silence_ends(
+    fake: FakeRegistry, client: RegistryClient, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an answer for so long no request of the command is repeated, whatever Retry-After says."""
+    now = [1000.0]
+    monkeypatch.setattr(transport.time, "monotonic", lambda: now[0] + sum(waits))
+    monkeypatch.setattr(transport, "MAX_FAILING_S", 200.0)
+    fake.fault = lambda request: Reply(503, {"Retry-After": "100000"})
+    for requests in (3, 4):
+        with pytest.raises(RegistryError, match="503"):
+            client.manifests.head("a/b", "latest")
+        assert waits == [transport.MAX_WAIT_S] * 2 and len(fake.requests) == requests
+    fake.fault = lambda request: None
+    assert client.manifests.head("a/b", "latest") is None
+    fake.fault = lambda request: Cut()
+    waits.clear()
+    with pytest.raises(RegistryError, match="the connection broke"):
+        client.manifests.head("a/b", "latest")
+    assert len(waits) == transport.TRIES - 1, "after an answer the time begins again"
+
+
+PAGE = Reply(200, {"Content-Type": "text/html; charset=utf-8"}, b"<!doctype html><h1>Log in</h1>")
+
+
+@pytest.mark.parametrize("redirects", [False, True], ids=["in its place", "elsewhere"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client, store: client.manifests.head("a/b", "t"),
+        lambda client, store: client.manifests.get("a/b", "t"),
+        lambda client, store: client.blobs.has("a/b", described(b"layer")),
+        lambda client, store: client.blobs.get("a/b", described(PAGE.body)),
+        lambda client, store: client.blobs.hash("a/b", described(PAGE.body)),
+        lambda client, store: client.blobs.download_to_store("a/b", described(PAGE.body), store),
+    ],
+    ids=["head", "manifest", "has", "get", "hash", "download"],
+)
+def test_web_page(
+    fake: FakeRegistry, client: RegistryClient, store: Store, redirects: bool, ask: Any
+) -> None:
+    """A page for people in place of a registry is called that; nobody compares its digest."""
+    fake.fault = lambda r: (
+        Reply(302, {"Location": "/login?token=abc"}) if redirects and r.path != "/login" else PAGE
+    )
+    with pytest.raises(RegistryError, match=f"^{fake.host} answers with a web page, not a reg") as caught:
+        ask(client, store)
+    assert "abc" not in caught.value.message and len(fake.requests) == 1 + redirects
+    assert caught.value.message.endswith("/login") == redirects
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+def test_web_page_for_a_push(fake: FakeRegistry, client: RegistryClient, tmp_path: Path, method: str) -> None:
+    """A push ends at a page, too."""
+    path, data = random_blob(tmp_path, 3 << 20)
+    fake.put_limit = 1 << 20 if method == "PATCH" else None
+    fake.fault = lambda r: PAGE if r.method == method else None
+    with pytest.raises(RegistryError, match="answers with a web page, not a registry"):
+        send(client, path, data)
+    if method == "PUT":
+        with pytest.raises(RegistryError, match="answers with a web page, not a registry"):
+            client.manifests.put("a/b", "t", b"{}", OCI_MANIFEST)
+
+
+def test_answers_called_pages(fake: FakeRegistry, client: RegistryClient, tmp_path: Path) -> None:
+    """Pulp calls answers without a body pages, and servers that guess types a blob that is one."""
+    path, data = random_blob(tmp_path, 1000)
+
+    def oddity(request: Request, status: int, headers: dict[str, Any]) -> int:
+        headers |= {"Content-Type": "text/html", "Docker-Distribution-API-Version": "registry/2.0"}
+        return 200 if status == 201 else status
+
+    fake.oddity = oddity
+    send(client, path, data)
+    fake.oddity = lambda r, status, headers: headers.update({"Content-Type": "text/html"}) or status
+    fake.put("a/b", PAGE.body)
+    assert client.blobs.get("a/b", described(PAGE.body)) == PAGE.body
 
 
 @pytest.mark.parametrize("redirects", [9, 10])
