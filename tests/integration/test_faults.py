@@ -23,19 +23,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from builder.deliver.publishing.smoke_record import SmokeRecord
 from builder.formats.oci.layout import read_layout
 from tests.support.channel import Server, serve
 from tests.support.disk import flip
-from tests.support.parts import Registry, RegistryFactory, part_missing
+from tests.support.machine import pulled_whole, tag_of
+from tests.support.parts import RegistryFactory, part_missing
 from tests.support.project import TinyProject, tiny_channel, tiny_project, whole
 from tests.support.waiting import until
 
 CLONE = Path(__file__).parents[2]
 BULK = 24 << 20
+REPOSITORY = "tests/tiny"
 
 
 @dataclass(frozen=True)
@@ -205,33 +206,14 @@ def test_interrupted_publish(
     for _ in (again := Interruptions(number, faulty.seconds, 3)):
         again.run(faulty.command(*publish), faulty.environment(warm))
         for tag in ("26.11", "latest"):
-            if (digest := resolve(registry, tag)) is not None:
+            if (digest := tag_of(registry, REPOSITORY, tag)) is not None:
                 assert digest == faulty.digest
-                pulled_whole(registry, tag)
+                pulled_whole(registry, REPOSITORY, tag)
     done = faulty.run(warm, *publish, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["tags"] == ["26.11", "latest"]
-    assert resolve(registry, "latest") == resolve(registry, "26.11") == faulty.digest
-    pulled_whole(registry, "latest")
-
-
-def resolve(registry: Registry, tag: str) -> str | None:
-    accept = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
-    answer = httpx2.head(f"{registry.url}/v2/tests/tiny/manifests/{tag}", headers=accept, timeout=120)
-    return answer.headers["docker-content-digest"] if answer.status_code == 200 else None
-
-
-def pulled_whole(registry: Registry, tag: str) -> None:
-    """Every blob of a tag is in the registry and matches its digest."""
-    where = f"{registry.url}/v2/tests/tiny"
-    manifest = httpx2.get(
-        f"{where}/manifests/{tag}",
-        headers={"Accept": "application/vnd.oci.image.manifest.v1+json"},
-        timeout=120,
-    ).json()
-    for part in (manifest["config"], *manifest["layers"]):
-        data = httpx2.get(f"{where}/blobs/{part['digest']}", timeout=120).content
-        assert f"sha256:{hashlib.sha256(data).hexdigest()}" == part["digest"] and len(data) == part["size"]
+    assert tag_of(registry, REPOSITORY, "latest") == tag_of(registry, REPOSITORY, "26.11") == faulty.digest
+    pulled_whole(registry, REPOSITORY, "latest")
 
 
 def in_small_disk(script: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

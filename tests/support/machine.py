@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -11,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
+
+from builder.core.model import OCI_MANIFEST
 from builder.deliver.publishing.smoke_record import SmokeRecord
 from tests.support import parts
 from tests.support.programs import run_program
@@ -63,3 +67,20 @@ class RequestLog:
         size = self.registry.log_size()
         text = self.registry.log.read_bytes()[self.start : size].decode(errors="replace")
         return re.findall(r'"((?:GET|HEAD|PUT|POST|PATCH) /v2/[^ ]*)', text)
+
+
+def tag_of(registry: parts.Registry, repository: str, tag: str) -> str | None:
+    """The digest that a tag has in a registry."""
+    where = f"{registry.url}/v2/{repository}/manifests/{tag}"
+    answer = httpx2.head(where, headers={"Accept": OCI_MANIFEST}, timeout=120)
+    return answer.headers["docker-content-digest"] if answer.status_code == 200 else None
+
+
+def pulled_whole(registry: parts.Registry, repository: str, tag: str) -> None:
+    """Fails unless every blob of a tag is in the registry and matches its digest."""
+    where = f"{registry.url}/v2/{repository}"
+    headers = {"Accept": OCI_MANIFEST}
+    manifest = httpx2.get(f"{where}/manifests/{tag}", headers=headers, timeout=120).json()
+    for part in (manifest["config"], *manifest["layers"]):
+        data = httpx2.get(f"{where}/blobs/{part['digest']}", timeout=120).content
+        assert f"sha256:{hashlib.sha256(data).hexdigest()}" == part["digest"] and len(data) == part["size"]
