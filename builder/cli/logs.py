@@ -20,6 +20,7 @@ from builder.core.redact import redact
 from builder.core.store.folders import CacheFolders
 from builder.core.text import visible
 from builder.core.version import __version__
+from builder.formats.net.urlvariables import as_written
 
 #: How many logs stay in the cache.
 _LOGS = 50
@@ -46,7 +47,7 @@ class _Redacted(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        return visible(redact(super().format(record)))
+        return visible(as_written(redact(super().format(record))))
 
 
 class _Shown(logging.Handler):

@@ -18,6 +18,7 @@ import click
 from builder.core.errors import UsageError
 from builder.core.progress import Reporter
 from builder.core.text import Table, visible
+from builder.formats.net.urlvariables import as_written
 
 from .live import Activity
 from .logs import OUTPUT
@@ -90,7 +91,7 @@ class Output(Reporter):
         self._say("", line)
 
     def note(self, message: str) -> None:
-        self.printed.append(("note", message))
+        self.printed.append(("note", as_written(message)))
         self._note(message)
 
     def _note(self, message: str) -> None:
@@ -99,7 +100,7 @@ class Output(Reporter):
             self._say("", message)
 
     def warn(self, message: str) -> None:
-        self.printed.append(("warn", message))
+        self.printed.append(("warn", as_written(message)))
         log.warning("%s", message)
         self._say("warning: ", message, "yellow")
 
@@ -116,7 +117,7 @@ class Output(Reporter):
         self.error(message, hint)
         if self.as_json:
             with contextlib.suppress(OSError):  # the error may be that stdout cannot be written to
-                self.result({"error": message, "hint": hint, "code": code})
+                self.result({"error": as_written(message), "hint": hint, "code": code})
                 sys.stdout.flush()
         return code
 
@@ -133,7 +134,7 @@ class Output(Reporter):
         if color and "NO_COLOR" not in os.environ:
             label = click.style(label, fg=color)
         self._activity.clear()
-        click.echo(label + visible(message), err=True)
+        click.echo(label + visible(as_written(message)), err=True)
 
 
 def agreed(question: str, default: bool = False) -> bool:

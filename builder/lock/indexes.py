@@ -182,13 +182,12 @@ def _find_links(request: SolveRequest, configuration: PipConfiguration) -> tuple
 
 def _as_url(link: str, folder: Path, named_by: str) -> str:
     """Return a find-links page or folder as a URL; a relative folder starts at ``folder``."""
-    location = os.path.expandvars(link)
-    if "://" in location:  # a variable may contain the whole URL
+    if "://" in link:
         return link
-    path = (folder / expand_home(location)).absolute()
-    if not path.exists():
+    path = (folder / expanded(str(expand_home(link)), named_by)).absolute()
+    if not os.access(path, os.F_OK):  # Path.exists raises errors, which name the path
         hint = f"create or correct the folder; relative folders start at {folder}"
-        raise ConfigError(f"{named_by}: --find-links {link}: {path} does not exist", hint)
+        raise ConfigError(f"{named_by}: --find-links {link} does not exist", hint)
     return path.as_uri()
 
 

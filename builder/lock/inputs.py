@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -122,10 +121,11 @@ class Inputs:
 
 
 def _absolute(link: str, folder: Path) -> str:
-    address = os.path.expandvars(link)
-    if "://" in address:  # a variable may contain the whole URL
-        return UrlVariables((link,)).expanded(link)
-    return str((folder / expand_home(address)).absolute())
+    """Return a link of find-links; its variables are those that are set, and not builder's own."""
+    home = link if "://" in link else str(expand_home(link))
+    address = UrlVariables((home,)).expanded(home)
+    # a variable may contain the whole URL
+    return address if "://" in address else str((folder / address).absolute())
 
 
 def virtual_packages(recipe: Recipe) -> dict[str, str]:

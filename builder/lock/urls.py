@@ -14,12 +14,9 @@ from builder.core.model import Lock, LockedPackage
 from builder.core.redact import redact, without_userinfo
 from builder.core.settings import Settings
 from builder.formats.net.mirrors import below, moved_back, public_url
-from builder.formats.net.urlvariables import UrlVariables, variables_in
+from builder.formats.net.urlvariables import TO_VARIABLE, UrlVariables, variables_in
 
 from .config.recipe import Recipe
-
-#: A URL up to the end of the part with its last variable.
-_TO_VARIABLE = re.compile(r".*://.*\$(?:\{\w+\}|\w+)[^/?#]*")
 
 
 def recipe_urls(recipe: Recipe) -> list[str | None]:
@@ -71,7 +68,7 @@ def _with_variables(url: str, sources: Sequence[str]) -> str:
 
     So :class:`UrlVariables` returns the same URL again.
     """
-    starts = [match[0] for source in sources if (match := _TO_VARIABLE.match(source))]
+    starts = [match[0] for source in sources if (match := TO_VARIABLE.match(source))]
     values = ((UrlVariables((start,)).expanded(start), start) for start in starts)
     return moved_back(url, values) or url
 

@@ -20,7 +20,7 @@ from builder.core.markers import ARCHITECTURES
 from builder.core.redact import redact
 from builder.core.store.folders import CacheFolders
 from builder.formats.net.trust import network_hint, network_variables
-from builder.formats.net.urlvariables import is_own
+from builder.formats.net.urlvariables import as_written, is_own
 
 from .hints import pip_hint
 from .indexes import Indexes
@@ -81,7 +81,7 @@ def run_uv(
     problem = f"{path}: uv found no solution within {_LIMIT_S} s"
     late = FetchError(problem, "check the network and the indexes, then run again")
     done = run_tool(command, folder, env, _LIMIT_S, late)
-    text = redact(unexpanded(done.stderr, indexes.urls)).replace(f"{folder}/", "")
+    text = redact(unexpanded(as_written(done.stderr), indexes.urls)).replace(f"{folder}/", "")
     text = text.replace("requirements.in", str(path))
     if done.returncode:
         log.debug("uv ended with exit code %d", done.returncode)

@@ -1,4 +1,5 @@
-"""Environment variables in URLs (``https://host/t/$TOKEN/channel``), and who may name them.
+"""Environment variables in URLs (``https://host/t/$TOKEN/channel``) and in paths of find-links, and
+who may name them.
 
 The value of a variable may be a secret, and a request sends it to a host. So only the files that
 the user writes, recipe and environment file, say which variable goes to which host. A lock file is
@@ -12,14 +13,19 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from builder.core.errors import ConfigError
 from builder.core.redact import redact, userinfo
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-#: Variables with builder's own credentials and settings: they are never put into a URL.
+#: A URL or path up to the end of the part with its last variable.
+TO_VARIABLE = re.compile(r".*\$(?:\{\w+\}|\w+)[^/?#]*")
+#: Variables with builder's own credentials and settings: they are never put into a URL or a path.
 _OWN = ("REGISTRY_", "BUILDER_")
+#: Patterns of the beginnings of URLs and paths that were expanded, up to the last part with a variable, and
+#: what is written for each.
+_EXPANDED: dict[str, str] = {}
 
 
 def is_own(name: str) -> bool:
@@ -36,7 +42,7 @@ def expanded(url: str, where: str) -> str:
     """Return a URL of the project's own files with the values of its variables, as conda-lock does.
 
     Args:
-        url: the URL.
+        url: the URL, or a path.
         where: the file or key that contains the URL, for the message.
 
     Raises:
@@ -46,7 +52,7 @@ def expanded(url: str, where: str) -> str:
 
     def value(name: str) -> str:
         if is_own(name):
-            problem = f"{name} is builder's own variable and is not put into a URL"
+            problem = f"{name} is builder's own variable and is not put into a URL or path"
             raise ConfigError(f"{at}: {problem}", "use a variable with another name")
         if not os.environ.get(name):
             problem = f"the environment variable {name} is not set"
@@ -57,6 +63,15 @@ def expanded(url: str, where: str) -> str:
         return os.environ[name]
 
     return _replaced(url, {name: value(name) for name in sorted(variables_in(url))})
+
+
+def as_written(text: str) -> str:
+    """Return a text, in which URLs and paths that were expanded in this process have the names of
+    their variables again, as the project's files do.
+    """
+    for pattern, written in _EXPANDED.copy().items():
+        text = re.sub(pattern, written, text)
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,4 +133,13 @@ def _replaced(url: str, values: dict[str, str]) -> str:
     if literal and redact("https://" + literal + "h") == "https://h":
         head, tail = url.split(literal, 1)
         return _replaced(head, values) + literal + _replaced(tail, values)
-    return _VARIABLE.sub(lambda match: values.get(match[1] or match[2], match[0]), url)
+
+    found = _VARIABLE.sub(lambda match: values.get(match[1] or match[2], match[0]), url)
+    named = TO_VARIABLE.match(url)
+    if values and named and (value := found.removesuffix(url[named.end() :]).rstrip("/")):
+        above = "" if value.startswith("/") or "://" in value else "/"  # of a relative path
+        either = f"{re.escape(value)}|{re.escape(quote(value))}"
+        _EXPANDED[rf"{above}(?:{either})(?![\w.~%-])"] = above + redact(named[0]).replace(
+            "\\", r"\\"
+        )
+    return found
