@@ -175,7 +175,7 @@ def own_code(folder: Path, *, installed: bool = False) -> tuple[tuple[str, str],
 
 def _packages(folder: Path, scripts: Sequence[str]) -> list[str]:
     """Return the folders at the top that are packages, or that files at the top import."""
-    imported = {module for name in scripts for module in imported_modules(folder / name)}
+    imported = set(imported_modules(folder / name for name in scripts))
     names = {path.parent.name for path in folder.glob("*/__init__.py")}
     names |= imported & {path.parent.name for path in folder.glob("*/*.py")}
     return sorted(name for name in names.difference(_NOT_PACKAGES) if not name.startswith("."))

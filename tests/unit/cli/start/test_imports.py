@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.cli.start.found import no_packages
+from builder.cli.start import imports
+from builder.cli.start.found import no_packages, own_code
 from builder.cli.start.imports import imported_packages
 
 CODE = """\
@@ -55,3 +56,30 @@ def test_hint(tmp_path: Path, file: str, text: str, hint: str) -> None:
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(text)
     assert hint.format(folder=tmp_path) in (no_packages("none", tmp_path).hint or "")
+
+
+def test_much_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A parser takes memory and time for each byte: all files together have a limit, which one line says."""
+    monkeypatch.setattr(imports, "MAX_CODE", 100_000)
+    text = "import module{}\n" + "#" * 30_000
+    names = [f"code{number}.py" for number in range(9)]
+    for number, name in enumerate(names):
+        (tmp_path / name).write_text(text.format(number))
+    assert imported_packages(tmp_path, names) == ["module0", "module1"]
+    assert capsys.readouterr().err == "imports are those of the first 100.0 kB of code\n"
+    for name in names:
+        (tmp_path / name).write_text("import torch\n")
+    assert imported_packages(tmp_path, names) == ["torch"] and capsys.readouterr().err == ""
+
+
+def test_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of a few bytes count too, and files at the top as those of packages."""
+    monkeypatch.setattr(imports, "MAX_CODE", 3 * (4 << 10) + 1000)
+    for number in range(9):
+        (tmp_path / f"code{number}.py").write_text(f"import module{number}\n")
+        (tmp_path / f"module{number}").mkdir()
+        (tmp_path / f"module{number}" / "x.py").write_text("")
+    names = [name for name, _ in own_code(tmp_path)]
+    assert [name for name in names if name.startswith("module")] == ["module0", "module1", "module2"]
