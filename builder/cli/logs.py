@@ -71,6 +71,26 @@ class _Shown(logging.Handler):
             self._show(self.format(record).removeprefix("builder."))
 
 
+class _File(logging.FileHandler):
+    """A log file of this user only. One that cannot be written any more is closed, once."""
+
+    def __init__(self, path: Path, show: Callable[[str], None]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+        super().__init__(path, encoding="utf-8")
+        self.setFormatter(_Redacted(_LINE))
+        self._show = show
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say that the log ends; the command goes on. Python would print the arguments of lines."""
+        global _path
+        _path = None
+        self.mode = "w"  # so that it does not open the file again
+        with contextlib.suppress(OSError, ValueError):
+            self._show(redact(f"the log {self.baseFilename} ends here: {sys.exc_info()[1]}"))
+            self.close()  # tries to write again
+
+
 def start_logging(
     cache: Path,
     log_file: Path | None = None,
@@ -95,17 +115,17 @@ def start_logging(
     stop_logging()
     log.setLevel(logging.DEBUG)
     log.propagate = False
+    logging.raiseExceptions = False  # nor do those of other handlers
     if verbosity:
         _add(_Shown(verbosity, show))
     path = log_file or _new_log(CacheFolders(cache).logs)
     try:
-        handler = _open(path)
+        handler = _File(path, show)
     except OSError as e:
         if log_file is not None:
             hint = "name a file that you may write"
             raise UsageError(f"--log-file {log_file}: {e.strerror}", hint) from None
         return
-    handler.setFormatter(_Redacted(_LINE))
     _add(handler)
     _path = path
     system, python = os.uname(), sys.version.partition(" ")[0]  # the module platform runs uname
@@ -133,12 +153,6 @@ def _add(handler: logging.Handler) -> None:
         logger.addHandler(handler)
         if name != "builder":
             logger.setLevel(logging.INFO)
-
-
-def _open(path: Path) -> logging.Handler:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))  # for this user only
-    return logging.FileHandler(path, encoding="utf-8")
 
 
 def _new_log(folder: Path) -> Path:

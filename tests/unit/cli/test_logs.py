@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -13,6 +16,10 @@ import pytest
 from builder.cli import cli, run
 from builder.cli.logs import log_path, start_logging, stop_logging
 from builder.core.errors import BUG
+from tests.support.cli import Cli
+from tests.support.project import TinyProject
+
+TOKEN_URL = "https://host.example/t/marked-token-4711/channel/noarch/x.conda"
 
 
 @pytest.fixture(autouse=True)
@@ -85,3 +92,51 @@ def test_old_logs_go(tmp_path: Path) -> None:
     start_logging(tmp_path)
     left = sorted(p.name for p in folder.iterdir())
     assert len(left) == 50 and left[0] == "20200101T000011Z-1.log"
+
+
+@pytest.mark.parametrize("file", ["/dev/full", "log"])
+def test_log_cannot_be_written(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log of a full disk is closed, once and with one line; nothing of what it would hold is shown."""
+    shown: list[str] = []
+    path = tmp_path / file  # an absolute name stays as it is
+    start_logging(tmp_path / "cache", path, show=shown.append)
+    if file == "log":
+        handler = next(h for h in logging.getLogger("builder").handlers if isinstance(h, logging.FileHandler))
+
+        def full(text: str) -> int:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+        monkeypatch.setattr(handler, "stream", Mock(write=full))
+    before = path.stat().st_size
+    for name in ("httpx2", "builder.formats", "builder.output"):
+        logging.getLogger(name).warning(
+            "HTTP Request: %s %s", "GET", TOKEN_URL, exc_info=ValueError(TOKEN_URL)
+        )
+    why = "Disk quota exceeded" if file == "log" else "No space left on device"
+    assert len(shown) == 1 and f"the log {path} ends here" in shown[0] and why in shown[0], shown
+    out, err = capsys.readouterr()
+    assert out == err == "" and log_path() is None and path.stat().st_size == before
+
+
+def test_wrong_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line with wrong arguments, and a handler of a library that cannot write, show no arguments."""
+    stream = Mock(write=Mock(side_effect=OSError(errno.ENOSPC, "full")))
+    start_logging(tmp_path, show=lambda line: None)
+    other, library = logging.StreamHandler(stream), logging.getLogger("some.library")
+    library.addHandler(other)
+    try:
+        library.warning("%s", TOKEN_URL)
+        logging.getLogger("httpx2").warning("%s", "GET", TOKEN_URL)
+    finally:
+        library.removeHandler(other)
+    out, err = capsys.readouterr()
+    assert stream.write.called and "marked" not in out + err and "Traceback" not in out + err
+
+
+def test_command_goes_on(copy: TinyProject, do: Cli) -> None:
+    """A build whose log cannot be written succeeds, and says so in one line."""
+    done = do("--log-file", "/dev/full", "build", "tiny")
+    lines = [line for line in done.err.splitlines() if "/dev/full" in line]
+    assert done.code == 0 and len(lines) == 1 and "Traceback" not in done.err and "Arguments" not in done.err
