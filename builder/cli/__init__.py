@@ -15,7 +15,6 @@ imports none. This house decides nothing that a script would want too: that is i
 
 from __future__ import annotations
 
-import errno
 import importlib
 import logging
 import sys
@@ -30,6 +29,7 @@ from builder.core.errors import BUG, INTERRUPTED, BuilderError, SpaceError, Usag
 from builder.core.interrupts import take_interrupt
 from builder.core.redact import redact
 from builder.core.settings import Settings
+from builder.core.store.files import DISK_FULL
 from builder.core.store.running import mark_running
 from builder.core.version import __version__
 
@@ -177,7 +177,7 @@ def failed(error: Exception, output: Output) -> int:
     elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         message = f"{where}{error.strerror or error}"
-        hint, is_full = _CHECK_PATH, error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint, is_full = _CHECK_PATH, error.errno in DISK_FULL
         code = SpaceError.exit_code if is_full else BuilderError.exit_code
     else:
         what = " ".join(str(error).split())[:300]

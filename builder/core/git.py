@@ -30,6 +30,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from .datafiles import read_beside
 from .errors import FetchError, UsageError
+from .limits import limited
 from .redact import redact
 
 #: Seconds for one command of git.
@@ -38,9 +39,6 @@ TIME_LIMIT_S = 1800
 MAX_OUTPUT = 128 << 20
 #: Bytes of a path that git lists.
 MAX_RECORD = 64 << 10
-#: Bytes of memory of a process of git, without the files that it maps.
-MAX_MEMORY = 4 << 30
-_LIMITED = f'ulimit -d {MAX_MEMORY >> 10} 2>/dev/null; exec git "$@"'
 #: The last bytes of the error output, which contain the reason of a failure.
 _MAX_ERRORS = 64 << 10
 #: The remote's name in the settings that git gets.
@@ -121,7 +119,7 @@ class Git:
     def start(self, *arguments: str, stderr: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         """Start a command in a new session: ssh then cannot ask for a password."""
         return subprocess.Popen(
-            ["sh", "-c", _LIMITED, "git", "--git-dir", str(self._folder), *arguments],
+            limited("git", "--git-dir", str(self._folder), *arguments),
             cwd=self._folder,
             env=self._env,
             stdin=subprocess.PIPE,

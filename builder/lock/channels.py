@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from builder.core.errors import ConfigError
+from builder.core.limits import small_files
 from builder.core.parallel import in_parallel
 from builder.core.redact import redact
 from builder.core.settings import Settings
@@ -68,6 +69,7 @@ def named_channels(request: SolveRequest) -> list[SolverChannel]:
     return found
 
 
+@small_files()
 def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[str]]:
     """Return the channels of an environment that rattler can read, and a message for each other one.
 

@@ -8,8 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 from builder.core.errors import BuilderError, ConfigError, FetchError, SolveError
+from builder.core.limits import small_files
 from builder.core.model import LockedPackage
 from builder.core.redact import redact
+from builder.core.store.files import space_errors
 from builder.formats.net.trust import network_hint
 
 from .channels import ONLY, SolverChannel, gateway, meant, named_channels, stored_url, unreadable
@@ -22,6 +24,7 @@ from .urls import unexpanded
 _TIME_LIMIT = timedelta(minutes=10)
 
 
+@small_files()
 def solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
     """Return the conda packages of an environment, and the names of their channels.
 
@@ -33,7 +36,8 @@ def solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, 
     """
     channels = named_channels(request)
     try:
-        records = asyncio.run(_Solve(request, channels).run())
+        with space_errors(request.settings.cache):
+            records = asyncio.run(_Solve(request, channels).run())
     except BuilderError:
         raise
     except Exception as e:  # rattler's errors share no base class

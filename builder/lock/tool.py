@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from builder.core.errors import BuilderError
+from builder.core.limits import limited
 
 
 def run_tool(
     command: Sequence[str], folder: Path, env: Mapping[str, str], limit_s: float, late: BuilderError
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder and return its exit code and output.
+    """Run a command with limits in a folder, and return its exit code and output.
 
     Args:
         command: the program and its arguments.
@@ -23,7 +24,7 @@ def run_tool(
     """
     try:
         return subprocess.run(
-            command, cwd=folder, env=env, capture_output=True, text=True, timeout=limit_s
+            limited(*command), cwd=folder, env=env, capture_output=True, text=True, timeout=limit_s
         )
     except subprocess.TimeoutExpired:
         raise late from None

@@ -18,6 +18,7 @@ from builder.core.datafiles import script
 from builder.core.errors import BuilderError, FetchError, SolveError
 from builder.core.markers import ARCHITECTURES
 from builder.core.redact import redact
+from builder.core.store.files import space_errors
 from builder.core.store.folders import CacheFolders
 from builder.formats.net.trust import network_hint, network_variables
 from builder.formats.net.urlvariables import as_written, is_own
@@ -45,7 +46,8 @@ _WARNING = re.compile(r"(?m)^warning: (.*(?:\n[ \t]+.*)*)\n?")
 _OWN = re.compile(r"does not contain any dependencies|@ file://stubs/")
 #: Words of uv's messages, by the kind of problem.
 _NETWORK_ERROR = re.compile(
-    r"[Ff]ailed to fetch|error sending request|[Nn]etwork (connectivity )?(is|was) disabled|Could not connect"
+    r"[Ff]ailed to fetch|error sending request|[Nn]etwork (connectivity )?(is|was) disabled|"
+    r"Could not connect|memory allocation of|File too large"
 )
 #: uv's words on a package without a wheel (uv 0.5 to 0.13).
 _UNUSABLE = re.compile(
@@ -85,7 +87,8 @@ def run_uv(
     text = text.replace("requirements.in", str(path))
     if done.returncode:
         log.debug("uv ended with exit code %d", done.returncode)
-        raise _explained(_WARNING.sub("", text), request, provided, indexes)
+        with space_errors(request.settings.cache):
+            raise _explained(_WARNING.sub("", text), request, provided, indexes)
     warnings = (" ".join(found.split()) for found in _WARNING.findall(text))
     return [warning for warning in warnings if not _OWN.search(warning)]
 

@@ -22,6 +22,8 @@ CHUNK = 1 << 20
 OUTPUT_HINT = "free some space there, or choose another folder: --output FILE or --to oci:DIR"
 _SPACE = "free some space (builder cache prune), or set BUILDER_CACHE or --tmpdir to a larger disk"
 _CHOOSE = "choose a folder that you can write to (for the cache: BUILDER_CACHE, --tmpdir)"
+#: The errors of a full disk, and of a quota.
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 
 
@@ -52,6 +54,8 @@ def fingerprint(path: Path) -> str:
 def space_errors(where: Path, hint: str = "") -> Iterator[None]:
     """Report a full disk, or a folder that cannot be written to, by its name; other errors pass.
 
+    Errors of uv and rattler, which are no OSError, count if their text has the system's error.
+
     Args:
         where: the folder that the ``with`` block writes to.
         hint: the hint for a folder outside of the cache (:data:`OUTPUT_HINT`).
@@ -62,10 +66,10 @@ def space_errors(where: Path, hint: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except OSError as e:
-        if e.errno in (errno.ENOSPC, errno.EDQUOT):
+    except Exception as e:
+        if any(getattr(e, "errno", 0) == n or f"(os error {n})" in str(e) for n in DISK_FULL):
             raise SpaceError(f"no space left on the disk of {where}", hint or _SPACE) from e
-        if e.errno in _NOT_WRITABLE and _concerns(e, where):
+        if isinstance(e, OSError) and e.errno in _NOT_WRITABLE and _concerns(e, where):
             raise BuilderError(f"cannot write to {where}: {e.strerror}", hint or _CHOOSE) from e
         raise
 

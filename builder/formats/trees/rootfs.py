@@ -19,7 +19,6 @@ links to these files::
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import shutil
@@ -30,7 +29,7 @@ from pathlib import Path
 from builder.core.errors import ImageError
 from builder.core.model import Layer
 from builder.core.store.blobs import Store
-from builder.core.store.files import space_errors
+from builder.core.store.files import DISK_FULL, space_errors
 from builder.core.store.walk import remove_tree
 
 from .bounds import Tally
@@ -42,7 +41,6 @@ from .sources import Source, Stream, layer_source
 _UNPACKED_PER_BYTE = 3
 #: The list in the folder of an unpacked layer: a JSON array on each line. Line N describes the file N.
 _MEMBERS = "members"
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: The bits of a mode that remain, as everything belongs to this user: no setuid and setgid.
 _FILE_BITS = 0o1777
 #: The same of a folder, where setgid gives no rights; a layer made from the tree keeps it.
@@ -131,7 +129,7 @@ def _new_folder(folder: Path) -> Iterator[None]:
             yield
         except BaseException as e:
             remove_tree(folder)
-            if isinstance(e, OSError) and e.errno not in _DISK_FULL:
+            if isinstance(e, OSError) and e.errno not in DISK_FULL:
                 name = os.fsdecode(e.filename or "?")
                 raise ImageError(f"cannot unpack {name}: {e.strerror}", NOT_UNPACKED) from None
             raise

@@ -14,6 +14,7 @@ import pytest
 
 from builder.core import git as module
 from builder.core.git import REMOTE, Git, GitError
+from builder.core.limits import MAX_MEMORY
 from tests.support.gitserver import GitServer, Repo
 
 #: Prints 300 MiB.
@@ -45,7 +46,7 @@ def test_error_output(tmp_path: Path) -> None:
 
 def test_memory(tmp_path: Path) -> None:
     """A server decides what git's own processes take. Those that they start are limited too."""
-    code = f"{sys.executable} -c 'x = bytearray({module.MAX_MEMORY + (1 << 30)})'"
+    code = f"{sys.executable} -c 'x = bytearray({MAX_MEMORY + (1 << 30)})'"
     with pytest.raises(GitError, match="MemoryError"):
         Git(tmp_path / "git").run("-c", f"alias.large=!{code}", "large")
 
@@ -90,5 +91,5 @@ def test_transports(tmp_path: Path) -> None:
 def test_only_place() -> None:
     """No other module starts git."""
     root = Path(module.__file__).parent
-    paths = [path for path in root.rglob("*.py") if re.search(r"\[\s*[\"']git[\"'],", path.read_text())]
-    assert paths == [] and "exec git" in (root / "git.py").read_text()
+    paths = [path for path in root.rglob("*.py") if re.search(r"[\[(]\s*[\"']git[\"'],", path.read_text())]
+    assert paths == [root / "git.py"] and 'limited("git",' in paths[0].read_text()

@@ -40,6 +40,15 @@ def test_full_disk(tmp_path, number):
     assert "BUILDER_CACHE" in e.value.hint
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_full_disk_of_a_solver(tmp_path, number):
+    """uv and rattler name the number of the error."""
+    said = RuntimeError(f"failed to write to file `x`: {os.strerror(number)} (os error {number})")
+    expected = RuntimeError if number == errno.EIO else SpaceError
+    with pytest.raises(expected), space_errors(tmp_path):
+        raise said
+
+
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR])
 @pytest.mark.parametrize("name", [None, "", "file", ".."])
 def test_not_writable(tmp_path, number, name):

@@ -1,0 +1,40 @@
+"""Limits of memory and file size, for programs and libraries that read what a server sends."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+#: Bytes of memory of a program, without the files that it maps. uv takes 0.4 GiB for 260 packages.
+MAX_MEMORY = 4 << 30
+#: Bytes of a file that a program writes. uv downloads a wheel whose server knows no ranges.
+MAX_FILE = 16 << 30
+#: Bytes of a file that a library writes in this process, such as an index without its compression.
+MAX_INDEX = 2 << 30
+
+
+def limited(*command: str) -> list[str]:
+    """Return the command line of a program with these limits, unless the host has lower ones.
+
+    To write more than :data:`MAX_FILE` is an error (EFBIG), because the signal is ignored.
+    """
+    limits = f"ulimit -d {MAX_MEMORY >> 10}; ulimit -f {MAX_FILE >> 9}"  # in units of POSIX
+    return ["sh", "-c", f'trap "" XFSZ; {{ {limits}; }} 2>/dev/null; exec "$@"', "sh", *command]
+
+
+@contextmanager
+def small_files() -> Iterator[None]:
+    """Let no file grow beyond :data:`MAX_INDEX` in this process, until the end of the block.
+
+    To write more is an error (EFBIG), because Python ignores the signal. Blocks of two threads must
+    not overlap.
+    """
+    kind = resource.RLIMIT_FSIZE
+    limits = soft, hard = resource.getrlimit(kind)
+    most = MAX_INDEX if soft == resource.RLIM_INFINITY else min(soft, MAX_INDEX)
+    resource.setrlimit(kind, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(kind, limits)
