@@ -130,11 +130,12 @@ class Output(Reporter):
         self._activity.close()
 
     def _say(self, label: str, message: str, color: str | None = None) -> None:
-        """Print a message on stderr, after a label in a color."""
+        """Print a message on stderr, after a label in a color. A full disk ends no command there."""
         if color and "NO_COLOR" not in os.environ:
             label = click.style(label, fg=color)
-        self._activity.clear()
-        click.echo(label + visible(as_written(message)), err=True)
+        with contextlib.suppress(OSError):
+            self._activity.clear()
+            click.echo(label + visible(as_written(message)), err=True)
 
 
 def agreed(question: str, default: bool = False) -> bool:

@@ -74,3 +74,15 @@ def test_lock_file(tiny: TinyProject, do: Cli, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(files.os, "fdopen", full)
     assert "environments" in one_error(do("lock", "tiny")) and not tiny.lock.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(["lock", "tiny"], 0), (["-vv", "lock", "tiny"], 0), (["lock", "x"], 3)]
+)
+def test_stderr(words: list[str], code: int, tiny: TinyProject) -> None:
+    """A job's output that cannot be written changes no result."""
+    command = [sys.executable, "-m", "builder", "--project", tiny.root, *words]
+    env = {**tiny.variables(), "PYTHONPATH": str(CLONE)}
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run(command, env=env, stderr=full).returncode == code
+    assert tiny.lock.exists() == (code == 0)
