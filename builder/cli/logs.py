@@ -82,7 +82,7 @@ class _File(logging.FileHandler):
         self._show = show
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Say that the log ends; the command goes on. Python would print the arguments of lines."""
+        """Report that the log ends; the command goes on. Python would print arguments of lines."""
         global _path
         _path = None
         self.mode = "w"  # so that it does not open the file again

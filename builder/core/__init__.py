@@ -17,7 +17,7 @@ room             content
 ``tarheaders``   reads the headers of a tar, within limits
 ===============  ==================================================================================
 
-The others (``markers``, ``parallel``, ``text``, ``interrupts``, ``stages``, ``version``) are one
+The others (``markers``, ``parallel``, ``text``, ``limits``, ``interrupts``, ``stages``, ``version``) are one
 idea each, as their names tell.
 
 This house imports no other one, opens no connection, and prints nothing.
