@@ -102,7 +102,8 @@ def _parse() -> Generator[tuple[int, int], bytes, Needed | None]:
     if last >= table[_STRSZ] or size > MAX_STRINGS:
         raise ValueError("the names are outside of the table, or too far apart")
     strings = yield _offset(segments, table[_STRTAB]) + first, size
-    found = [strings[name - first :][: _MAX_NAME + 1].partition(b"\0")[0] for name in names]
+    starts = [name - first for name in names]
+    found = [strings[at : at + _MAX_NAME + 1].partition(b"\0")[0] for at in starts]
     return tuple(name.decode() for name in found)
 
 
