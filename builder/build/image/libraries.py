@@ -145,8 +145,12 @@ def _missing(
     absent = needed - below - _names(files) - {""}
     absent = {name for name in absent if not re.fullmatch(brought, name)}
     loaded = _loaded(files, owners, absent)
+    using = defaultdict(list)
+    for path in files:
+        for name in set(files[path]):
+            using[name].append(path)
     for name in sorted(absent):
-        users = [path for path in files if name in files[path]]
+        users = using[name]
         required = [path for path in users if posixpath.basename(path) in loaded]
         who = sorted({owners[path] for path in required or users})
         package = debian_package(name) if has_apt else ""
@@ -179,8 +183,11 @@ def _loaded(files: Libraries, owners: Mapping[str, str], absent: Set[str]) -> se
 
 def _with_needed(files: Libraries, loaded: set[str]) -> set[str]:
     """Return names of files with those of all that they need, itself or by way of others."""
-    found: set[str] = set()
-    while len(loaded) > len(found):
-        found = loaded
-        loaded = found.union(*(files[path] for path in files if posixpath.basename(path) in found))
+    needs: dict[str, set[str]] = defaultdict(set)
+    for path, needed in files.items():
+        needs[posixpath.basename(path)].update(needed)
+    found, fresh = set(loaded), loaded
+    while fresh:
+        fresh = set[str]().union(*(needs[name] for name in fresh)) - found
+        found |= fresh
     return found
