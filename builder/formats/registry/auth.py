@@ -46,10 +46,8 @@ class Challenge:
     params: dict[str, str]
 
 
-#: ``key="quoted"``, ``key=plain``, or the name of a scheme.
-_TOKEN = re.compile(
-    r'([A-Za-z0-9_-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))|([A-Za-z][A-Za-z0-9-]*)'
-)
+#: ``key="quoted"``, ``key=plain``, or the name of a scheme. A word is read once.
+_TOKEN = re.compile(r'([A-Za-z0-9_-]++)(?:\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+)))?')
 
 
 def parse_challenges(headers: Iterable[str]) -> list[Challenge]:
@@ -57,12 +55,12 @@ def parse_challenges(headers: Iterable[str]) -> list[Challenge]:
     found: list[Challenge] = []
     for header in headers:
         for match in _TOKEN.finditer(header):
-            key, quoted, plain, scheme = match.groups()
-            if scheme:
-                found.append(Challenge(scheme.lower(), {}))
+            word, quoted, plain = match.groups()
+            if plain is None and quoted is None:
+                found += [Challenge(word.lower(), {})] if word[0].isalpha() else []
             elif found:
                 value = plain if plain is not None else re.sub(r"\\(.)", r"\1", quoted)
-                found[-1].params[key.lower()] = value
+                found[-1].params[word.lower()] = value
     return found
 
 
