@@ -26,7 +26,7 @@ from .resolve import open_base
 
 #: Part of the name of records. Increase it when other packages are found in the same base.
 _FORMAT = 1
-_STATUS = "var/lib/dpkg/status"
+STATUS = "var/lib/dpkg/status"
 #: The files that are read (os-release(5), dpkg(1)).
 _READ = re.compile(r"(etc|usr/lib)/os-release|var/lib/dpkg/status(\.d/.+(?<!\.md5sums))?")
 #: Bytes of these files together. The list of a large system has about 4 MB.
@@ -98,9 +98,9 @@ def find_system(base: BaseImage, work: Workspace) -> BaseSystem:
     families = {"", "debian", "ubuntu"}
     if not families & {release.get("ID", ""), *release.get("ID_LIKE", "").split()}:
         return BaseSystem(release["ID"], release.get("VERSION_ID", ""), ())
-    texts = _read(sources, last=_STATUS) if len(sources) > 1 else lowest
+    texts = _read(sources, last=STATUS) if len(sources) > 1 else lowest
     release = _release(texts) or release
-    packages = _packages(texts)
+    packages = listed_packages(texts)
     version = release.get("VERSION_ID") or release.get("VERSION_CODENAME", "")
     return BaseSystem(release.get("ID") or ("debian" if packages else ""), version, packages)
 
@@ -121,9 +121,14 @@ def _release(texts: Mapping[str, str]) -> dict[str, str]:
     return {name: value.strip(" \t\r\"'") for name, value in pairs}
 
 
-def _packages(texts: Mapping[str, str]) -> tuple[DebianPackage, ...]:
+def listed_packages(texts: Mapping[str, str]) -> tuple[DebianPackage, ...]:
+    """Return the installed packages in lists of dpkg, sorted.
+
+    Args:
+        texts: the lists by path.
+    """
     found = {}
-    lists = [text for path, text in sorted(texts.items()) if path.startswith(_STATUS)]
+    lists = [text for path, text in sorted(texts.items()) if path.startswith(STATUS)]
     for stanza in re.split(r"\n\s*\n", "\n\n".join(lists)):
         fields = defaultdict(str, {name: value.strip() for name, value in _FIELD.findall(stanza)})
         name, version, architecture = fields["Package"], fields["Version"], fields["Architecture"]

@@ -24,7 +24,7 @@ from builder.formats.trees.sources import Source
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.yamlfile import place_of
 
-from .dpkg import MAX_SIZE
+from .dpkg import MAX_SIZE, STATUS, listed_packages
 from .image import BaseImage
 from .resolve import open_base
 from .sif import base_sources, downloading_sources
@@ -180,16 +180,15 @@ def _version(real: str, minor: str, files: _PythonFiles) -> str:
     """Return the full version from a header, conda's record or dpkg's list; else ``3.11``."""
     prefix, name = posixpath.dirname(posixpath.dirname(real)), posixpath.basename(real)
     header = files.texts.get(f"{prefix}/include/{name}/patchlevel.h", "")
-    dpkg = files.texts.get("var/lib/dpkg/status", "") if prefix == "usr" else ""
+    dpkg = files.texts.get(STATUS, "") if prefix == "usr" else ""
+    names = {f"python{minor}{variant}" for variant in ("", "-minimal", "-nogil")}
+    debian = [found.version for found in listed_packages({STATUS: dpkg}) if found.name in names]
     records = "\n".join(path for path in files.kinds if "/conda-meta/python-" in path)
     dotted = re.escape(minor)
     for text, pattern in (
         (header, r'^#define\s+PY_VERSION\s+"([\d.]+)'),
         (records, rf"^{re.escape(prefix)}/conda-meta/python-({dotted}\.\d+)-[^/]+\.json$"),
-        (
-            dpkg,
-            rf"^Package: python{dotted}(?:-minimal|-nogil)?$(?:(?!^$)[\s\S])*?^Version: ([\d.]+)",
-        ),
+        ("\n".join(debian), r"^([\d.]+)"),
     ):
         found = re.search(pattern, text, re.MULTILINE)
         if found is not None and found[1].startswith(f"{minor}."):
