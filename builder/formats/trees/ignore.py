@@ -9,11 +9,13 @@ copied, whatever its name.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from builder.core.errors import ConfigError
 from builder.core.store.reading import Reader
@@ -32,6 +34,10 @@ OWN = frozenset({"dist", "reports", "recipes/.schema.json"})
 MARKS = ("oci-layout", "blobs/sha256", "pyvenv.cfg", "CACHEDIR.TAG")
 #: A list of patterns has at most this many bytes.
 _MAX_BYTES = 1 << 20
+#: In an expression of pathspec: ``*`` with what is between it and the next one in the same name.
+_STAR = re.compile(r"\[\^/\]\*((?:[^/\[]|\[(?!\^/)|\[\^/\](?!\*))*+)(?=\[\^/\]\*)")
+#: In an expression of pathspec: ``/**``, and ``**/`` at the beginning.
+_FOLDERS, _ANY_FOLDER = "(?:/.+)?", "^(?:.+/)?"
 _READER = Reader(ConfigError, "write one pattern a line, as in .gitignore", most=_MAX_BYTES)
 
 
@@ -103,7 +109,7 @@ class GitIgnore:
         if not look(path).is_file():
             return self
         lines = [line for line in _read_lines(path) if _is_pattern(line)]
-        return GitIgnore((*self.specs, (folder, GitIgnoreSpec.from_lines(lines))))
+        return GitIgnore((*self.specs, (folder, GitIgnoreSpec.from_lines(lines, _pattern))))
 
     def leaves_out(self, path: Path, *, is_folder: bool) -> bool:
         """Return whether a pattern names a path; the one in the lowest folder decides."""
@@ -142,8 +148,8 @@ def _read_lines(path: Path) -> list[str]:
 
 def _spec(path: Path, lines: Sequence[str]) -> GitIgnoreSpec:
     try:
-        return GitIgnoreSpec.from_lines(lines)
-    except ValueError:
+        return GitIgnoreSpec.from_lines(lines, _pattern)
+    except (ValueError, re.error):
         bad = next(number for number, line in enumerate(lines, 1) if not _is_pattern(line))
         problem = f"{path}:{bad}: {lines[bad - 1]!r} is not a pattern"
         raise ConfigError(problem, "write it as in .gitignore: /data/ or *.csv") from None
@@ -151,7 +157,23 @@ def _spec(path: Path, lines: Sequence[str]) -> GitIgnoreSpec:
 
 def _is_pattern(line: str) -> bool:
     try:
-        GitIgnoreSpec.from_lines([line])
-    except ValueError:
+        _pattern(line)
+    except (ValueError, re.error):
         return False
     return True
+
+
+def _pattern(line: str) -> GitIgnoreSpecPattern:
+    """Return a pattern that takes linear time: for ``*a*a*b``, pathspec tries each pair of ``a``.
+
+    What follows ``*`` or ``/**/`` is taken where it occurs first, if another one comes after it.
+    """
+    regex, include = GitIgnoreSpecPattern.pattern_to_regex(line)
+    if regex is None:
+        return GitIgnoreSpecPattern(None)
+    first, *parts = _STAR.sub(r"(?>[^/]*?\1)", regex).split(_FOLDERS)
+    if parts and first.startswith(_ANY_FOLDER):
+        first = f"^(?>(?:[^/]++/)*?{first.removeprefix(_ANY_FOLDER)}(?=/))"
+    inner = [f"(?>(?:/[^/]++)*?{part}(?=/))" for part in parts[:-1]]
+    linear = _FOLDERS.join(["".join([first, *inner]), *parts[-1:]])
+    return GitIgnoreSpecPattern(re.compile(linear), include)
