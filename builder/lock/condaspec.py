@@ -19,7 +19,7 @@ _FORM = "write NAME, NAME>=VERSION,<VERSION or NAME=VERSION=BUILD"
 _SPEC = re.compile(
     r"(?:(?:[a-z]+://\S+?|[^\s:=<>!~\[\]]+?)::)?"
     r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*)"
-    r"\s*(?:$|[=<>!~;].*|(?<=\s)[^\[].*|\[[^\[\]]*=.*\])",
+    r"\s*(?:$|[=<>!~;].*|(?<=\s)[^\[].*|\[[^\[\]=]*=.*\])",
     re.ASCII,
 )
 #: The same for a spec: the channel, its subdir (``conda-forge/linux-64::NAME``), and the rest.

@@ -26,16 +26,20 @@ from .wheels import glibc_minor
 #: In rattler's reason: name and version of a package that no channel has in this version.
 _NO_CANDIDATE = re.compile(
     r"^No candidates were found for (\S+)(?: (.*?))?\.?$"
-    r"|─ (\S+)(?: (.*?))?, for which no candidates were found",
+    r"|─ (\S+)(?: ([^─\n]*?))?, for which no candidates were found",
     re.MULTILINE,
 )
-_VIRTUAL = re.compile(r"(?<![\w.-])(__\w+)(?: *(?:>=|==?|~=)? *([\d.]+))?")
+_VIRTUAL = re.compile(r"(?<![\w.-])(__\w+)(?: *+(?:>=|==?|~=)? *+([\d.]+))?")
 #: In uv's message: a package that an index does not have, or not in this version.
 _NOT_FOUND = re.compile(
     r"[Bb]ecause ([\w.-]+) was not found in the (?:package registry|provided package locations)"
 )
 _LOCAL_VERSION = re.compile(r"there is no version of ([\w.-]+)(?:\[[^\]]*\])?==[\w.]+\+(\w+)")
-_UNUSABLE = re.compile(r"([A-Za-z][\w.-]*)(?:==\S+)? ha(?:ve|s) no usable wheels")
+#: uv's words on a package without a wheel (uv 0.5 to 0.13).
+UNUSABLE = re.compile(
+    r"(?<![\w.-])([A-Za-z][\w.-]*+)(?:\[[^\[\]]*\])?(?:[<>=!~]+[^\s,<>=!~]+(?:,[<>=!~]+[^\s,<>=!~]+)*+)?"
+    r" ha(?:ve|s) no (?:usable )?wheels"
+)
 #: A package, its version, and the platforms of its wheels.
 _PLATFORMS = re.compile(
     r"Wheels are available for `(\S+)` \(v(\S+)\) on the following platforms?: (.*)"
@@ -166,7 +170,7 @@ def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: R
 def _name_hints(text: str, recipe: Recipe) -> Iterator[str]:
     """Yield hints for names that no index has, or that stand for another package."""
     missing, meant = _NOT_FOUND.findall(text), known_names("meant_on_pypi")
-    for name in dict.fromkeys([*missing, *_UNUSABLE.findall(text)]):
+    for name in dict.fromkeys([*missing, *UNUSABLE.findall(text)]):
         if name in meant:
             yield f"is the name {name} right? did you mean {meant[name]}?"
         elif folder := _folder_of(name, recipe.root):

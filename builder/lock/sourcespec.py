@@ -84,7 +84,7 @@ def read_location(text: str, context: SpecContext) -> SourceSpec | Spec:
         ConfigError: it cannot be locked.
     """
     # pip separates a marker by a blank and a semicolon
-    location, _, marker = (part.strip() for part in re.sub(r"\s+;", " ;", text).partition(" ;"))
+    location, _, marker = (part.strip() for part in re.sub(r"\s;", " ;", text).partition(" ;"))
     extras: tuple[str, ...] = ()
     if found := _EXTRAS.fullmatch(location):
         location, names = found.groups()

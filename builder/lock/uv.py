@@ -23,7 +23,7 @@ from builder.core.store.folders import CacheFolders
 from builder.formats.net.trust import network_hint, network_variables
 from builder.formats.net.urlvariables import as_written, is_own
 
-from .hints import pip_hint
+from .hints import UNUSABLE, pip_hint
 from .indexes import Indexes
 from .request import SolveRequest
 from .tool import run_tool
@@ -49,11 +49,7 @@ _NETWORK_ERROR = re.compile(
     r"[Ff]ailed to fetch|error sending request|[Nn]etwork (connectivity )?(is|was) disabled|"
     r"Could not connect|memory allocation of|File too large"
 )
-#: uv's words on a package without a wheel (uv 0.5 to 0.13).
-_UNUSABLE = re.compile(
-    r"([A-Za-z][\w.-]*)(?:\[[^\]]*\])?(?:[<>=!~]+[^\s,]+(?:,[<>=!~]\S+)?)? ha(?:ve|s) no (?:usable )?wheels"
-)
-_WHEELS_REQUIRED = re.compile(r"Wheels are required for (.*?) because")
+_WHEELS_REQUIRED = re.compile(r"Wheels are required for ((?:(?!Wheels ).)*?) because")
 
 
 def run_uv(
@@ -192,7 +188,7 @@ def _explained(
 def names_without_wheel(text: str) -> list[str]:
     """Return the names of the packages of which uv found source distributions only."""
     sentences = _WHEELS_REQUIRED.findall(text)
-    found = [*_UNUSABLE.findall(text), *re.findall(r"`(.+?)`", " ".join(sentences))]
+    found = [*UNUSABLE.findall(text), *re.findall(r"`(.+?)`", " ".join(sentences))]
     return list(dict.fromkeys(map(canonicalize_name, found)))
 
 

@@ -34,7 +34,7 @@ _TIMEOUT_S = 900
 _NO_LISTS, _NO_SOLUTION = 61, 62
 #: ``'URL' NAME_VERSION_ARCHITECTURE.deb SIZE SHA256:HASH``, as ``apt-get --print-uris`` writes.
 _LINE = re.compile(
-    r"'(?P<url>[^']+)' (?P<name>\S+)_(?P<version>\S+)_(?P<architecture>\S+)\.deb (?P<size>\d+) "
+    r"'(?P<url>[^']+)' (?P<name>[^\s_]+)_(?P<version>[^\s_]+)_(?P<architecture>[^\s_]+)\.deb (?P<size>\d+) "
     r"SHA256:(?P<sha256>[0-9a-f]{64})"
 )
 
