@@ -17,9 +17,9 @@ from .spec import Spec
 _FORM = "write NAME, NAME>=VERSION,<VERSION or NAME=VERSION=BUILD"
 #: A channel (a name or a URL), the package, and what follows.
 _SPEC = re.compile(
-    r"(?:(?:[a-z]+://\S+?|[^\s:=<>!~\[\]]+?)::)?"
-    r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*)"
-    r"\s*(?:$|[=<>!~;].*|(?<=\s)[^\[].*|\[[^\[\]=]*=.*\])",
+    r"(?>[a-z]+://(?:[^\s/\[]*\[[^\s\]]*\])?\S+?::|[^\s:=<>!~\[\]]+::)?"
+    r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*+)"
+    r"\s*+(?:$|[=<>!~;].*|(?<=\s)[^\[].*|\[[^\[\]=]*=.*\])",
     re.ASCII,
 )
 #: The same for a spec: the channel, its subdir (``conda-forge/linux-64::NAME``), and the rest.

@@ -34,7 +34,7 @@ _VIRTUAL = re.compile(r"(?<![\w.-])(__\w+)(?: *+(?:>=|==?|~=)? *+([\d.]+))?")
 _NOT_FOUND = re.compile(
     r"[Bb]ecause ([\w.-]+) was not found in the (?:package registry|provided package locations)"
 )
-_LOCAL_VERSION = re.compile(r"there is no version of ([\w.-]+)(?:\[[^\]]*\])?==[\w.]+\+(\w+)")
+_LOCAL_VERSION = re.compile(r"there is no version of ([\w.-]+)(?:\[[^\[\]]*\])?==[\w.]+\+(\w+)")
 #: uv's words on a package without a wheel (uv 0.5 to 0.13).
 UNUSABLE = re.compile(
     r"(?<![\w.-])([A-Za-z][\w.-]*+)(?:\[[^\[\]]*\])?(?:[<>=!~]+[^\s,<>=!~]+(?:,[<>=!~]+[^\s,<>=!~]+)*+)?"

@@ -100,18 +100,18 @@ def uris_of(sources: Iterable[Mapping[str, str]]) -> list[str]:
 
 def parse_stanza(block: str) -> dict[str, str]:
     """Return one paragraph of deb822 text, with field names in their usual spelling."""
-    stanza: dict[str, str] = {}
+    stanza: dict[str, list[str]] = {}
     key = ""
     for line in block.splitlines():
         if line.startswith("#"):
             continue
         if line[:1].isspace() and key:
-            stanza[key] += f"\n{line}"
+            stanza[key].append(line)
         elif ":" in line:
             name, _, value = line.partition(":")
             key = "URIs" if name.strip().lower() == "uris" else _capitalized(name.strip())
-            stanza[key] = value.strip()
-    return stanza
+            stanza[key] = [value.strip()]
+    return {key: "\n".join(lines) for key, lines in stanza.items()}
 
 
 def _one_line(line: str) -> dict[str, str] | None:
