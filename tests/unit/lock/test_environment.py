@@ -209,7 +209,8 @@ def test_missing_and_binary_files(tmp_path):
 
 def test_long_line(tmp_path):
     """Lines have no bound: programs write files of one line."""
-    assert [spec.text for spec in environment(tmp_path, "dependencies:\n- a #" + " #" * 100_000).conda] == ["a"]
+    found = environment(tmp_path, "dependencies:\n- a #" + " #" * 100_000)
+    assert [spec.text for spec in found.conda] == ["a"]
     written_by_a_program = json.dumps({"dependencies": [f"package{n}=1.0" for n in range(1000)]})
     assert len(environment(tmp_path, written_by_a_program).conda) == 1000
 
