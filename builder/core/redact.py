@@ -40,8 +40,8 @@ _FROM_VARIABLES = re.compile(rf"(?:(?:{_VARIABLE}|[\w.-]*):)?{_VARIABLE}@")
 _USER = re.compile(r"[^/?#@:\[\]]+:(?!\d+(?:[/?#]|$))")
 #: Not where names are sorted by letter: ``/t/torch/torch-2.whl``.
 _TOKEN = re.compile(r"(?<=/t/)(?!(t\w)[^/]*/\1)[^/\s'\"]+(?=/)", re.IGNORECASE)
-#: The punctuation of the sentence around a URL.
-_PUNCTUATION = "',.;:)]"
+#: A value of a query, or all of a query without ``=``.
+_QUERY_VALUE = re.compile(r"(?<==)[^&]+|\A[^=]+\Z")
 #: Whole digests only: what is shorter may be a host after a password.
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 
@@ -78,24 +78,14 @@ def _redacted(rest: str) -> str:
     if "?" in rest:
         path, _, query = rest.partition("?")
         query, mark, fragment = query.partition("#")
-        query = _without_values(query) if "=" in query else _hidden_text(query)
+        plain = query.rstrip("',.;:)]") if "=" in query else query  # of the sentence around it
+        query = _QUERY_VALUE.sub(_hidden, plain) + query[len(plain) :]
         rest = f"{path}?{query}{mark}{fragment}"
     return rest
 
 
-def _without_values(query: str) -> str:
-    plain = query.rstrip(_PUNCTUATION)
-    pairs = (field.partition("=") for field in plain.split("&"))
-    fields = (f"{name}{mark}{_hidden_text(value)}" for name, mark, value in pairs)
-    return "&".join(fields) + query[len(plain) :]
-
-
 def _hidden(match: re.Match[str]) -> str:
-    return _hidden_text(match[0])
-
-
-def _hidden_text(text: str) -> str:
-    return text if not text or _IS_VARIABLE.fullmatch(text) else "***"
+    return match[0] if _IS_VARIABLE.fullmatch(match[0]) else "***"
 
 
 def _without_userinfo(rest: str) -> str:

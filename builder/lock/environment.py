@@ -83,9 +83,6 @@ def _of_other_tool(path: Path, text: str) -> ConfigError | None:
 def _selected(path: Path, text: str, platform: str) -> Iterator[str]:
     """Yield the lines for a platform; empty ones for the others, so that line numbers stay."""
     for number, line in enumerate(text.splitlines(), 1):
-        if "#" not in line:
-            yield line
-            continue
         match = None if line.lstrip().startswith("#") else _SELECTOR.match(line)
         if match is None:
             yield line

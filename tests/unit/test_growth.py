@@ -358,7 +358,8 @@ def test_all_patterns() -> None:
 PARSERS = (
     "json.loads", "json.load", "load_json", "tomli.loads", "yaml.load", "yaml.compose", "ast.parse",
     "HeaderParser", "configparser.RawConfigParser", "configparser.ConfigParser", "csv.reader",
-    "struct.Struct", "Struct", "struct.unpack", "struct.unpack_from", "zipfile.ZipFile", "tarfile.open", "Reader",
+    "struct.Struct", "Struct", "struct.unpack", "struct.unpack_from", "zipfile.ZipFile", "tarfile.open",
+    "Reader",
 )  # fmt: skip
 #: Modules that call these without a row, and why.
 OTHERS = {

@@ -181,14 +181,13 @@ def _version(real: str, minor: str, files: _PythonFiles) -> str:
     prefix, name = posixpath.dirname(posixpath.dirname(real)), posixpath.basename(real)
     header = files.texts.get(f"{prefix}/include/{name}/patchlevel.h", "")
     dpkg = files.texts.get(STATUS, "") if prefix == "usr" else ""
-    names = {f"python{minor}{variant}" for variant in ("", "-minimal", "-nogil")}
-    debian = [found.version for found in listed_packages({STATUS: dpkg}) if found.name in names]
+    listed = "\n".join(f"{one.name} {one.version}" for one in listed_packages({STATUS: dpkg}))
     records = "\n".join(path for path in files.kinds if "/conda-meta/python-" in path)
     dotted = re.escape(minor)
     for text, pattern in (
         (header, r'^#define\s+PY_VERSION\s+"([\d.]+)'),
         (records, rf"^{re.escape(prefix)}/conda-meta/python-({dotted}\.\d+)-[^/]+\.json$"),
-        ("\n".join(debian), r"^([\d.]+)"),
+        (listed, rf"^python{dotted}(?:-minimal|-nogil)? ([\d.]+)"),
     ):
         found = re.search(pattern, text, re.MULTILINE)
         if found is not None and found[1].startswith(f"{minor}."):

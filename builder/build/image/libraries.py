@@ -140,19 +140,17 @@ def _missing(
         below: the names of the base's libraries.
         brought: an expression for the names of libraries that the host brings.
     """
-    needed = set[str]().union(*files.values())
+    using: dict[str, list[str]] = defaultdict(list)
+    for path, names in files.items():
+        for name in names:
+            using[name].append(path)
     has_apt = any(name.startswith("libapt-pkg.so.") for name in below)
-    absent = needed - below - _names(files) - {""}
+    absent = using.keys() - below - _names(files) - {""}
     absent = {name for name in absent if not re.fullmatch(brought, name)}
     loaded = _loaded(files, owners, absent)
-    using = defaultdict(list)
-    for path in files:
-        for name in set(files[path]):
-            using[name].append(path)
     for name in sorted(absent):
-        users = using[name]
-        required = [path for path in users if posixpath.basename(path) in loaded]
-        who = sorted({owners[path] for path in required or users})
+        required = [path for path in using[name] if posixpath.basename(path) in loaded]
+        who = sorted({owners[path] for path in required or using[name]})
         package = debian_package(name) if has_apt else ""
         yield MissingLibrary(name, tuple(who), not required, package)
 

@@ -103,8 +103,7 @@ def _parse() -> Generator[tuple[int, int], bytes, Needed | None]:
         raise ValueError("the names are outside of the table, or too far apart")
     strings = yield _offset(segments, table[_STRTAB]) + first, size
     starts = [name - first for name in names]
-    found = [strings[at : at + _MAX_NAME + 1].partition(b"\0")[0] for at in starts]
-    return tuple(name.decode() for name in found)
+    return tuple(strings[at : at + _MAX_NAME + 1].partition(b"\0")[0].decode() for at in starts)
 
 
 def _offset(segments: list[tuple[int, ...]], address: int) -> int:

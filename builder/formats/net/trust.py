@@ -32,7 +32,9 @@ _SYSTEM = (
     "/etc/ssl/cert.pem",
 )
 _VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-_CERTIFICATE = re.compile(r"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----([^-]*)-----END", re.DOTALL)
+_CERTIFICATE = re.compile(
+    r"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----([^-]*)-----END", re.DOTALL
+)
 
 
 def network_hint(reason: str, otherwise: str = "") -> str:

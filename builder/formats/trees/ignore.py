@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +55,12 @@ class Ignore:
         self.file = self._root / IGNORE_FILE
         check_inside(self.file, (self._root,), "a symlink")
         self._lines = _read_lines(self.file)
-        self._spec = _spec(self.file, self._lines)
+        patterns = list(map(_pattern, self._lines))
+        if None in patterns:
+            line = patterns.index(None)
+            problem = f"{self.file}:{line + 1}: {self._lines[line]!r} is not a pattern"
+            raise ConfigError(problem, "write it as in .gitignore: /data/ or *.csv")
+        self._spec = GitIgnoreSpec(filter(None, patterns))
 
     def leaves_out(self, path: Path, *, is_folder: bool) -> bool:
         """Return whether a file or folder that was found in a copied folder is omitted."""
@@ -108,8 +112,8 @@ class GitIgnore:
         path = folder / ".gitignore"
         if not look(path).is_file():
             return self
-        lines = [line for line in _read_lines(path) if _is_pattern(line)]
-        return GitIgnore((*self.specs, (folder, GitIgnoreSpec.from_lines(lines, _pattern))))
+        spec = GitIgnoreSpec(filter(None, map(_pattern, _read_lines(path))))
+        return GitIgnore((*self.specs, (folder, spec)))
 
     def leaves_out(self, path: Path, *, is_folder: bool) -> bool:
         """Return whether a pattern names a path; the one in the lowest folder decides."""
@@ -146,34 +150,19 @@ def _read_lines(path: Path) -> list[str]:
         return []
 
 
-def _spec(path: Path, lines: Sequence[str]) -> GitIgnoreSpec:
-    try:
-        return GitIgnoreSpec.from_lines(lines, _pattern)
-    except (ValueError, re.error):
-        bad = next(number for number, line in enumerate(lines, 1) if not _is_pattern(line))
-        problem = f"{path}:{bad}: {lines[bad - 1]!r} is not a pattern"
-        raise ConfigError(problem, "write it as in .gitignore: /data/ or *.csv") from None
-
-
-def _is_pattern(line: str) -> bool:
-    try:
-        _pattern(line)
-    except (ValueError, re.error):
-        return False
-    return True
-
-
-def _pattern(line: str) -> GitIgnoreSpecPattern:
+def _pattern(line: str) -> GitIgnoreSpecPattern | None:
     """Return a pattern that takes linear time: for ``*a*a*b``, pathspec tries each pair of ``a``.
 
     What follows ``*`` or ``/**/`` is taken where it occurs first, if another one comes after it.
+    None: the line is not a pattern.
     """
-    regex, include = GitIgnoreSpecPattern.pattern_to_regex(line)
-    if regex is None:
-        return GitIgnoreSpecPattern(None)
-    first, *parts = _STAR.sub(r"(?>[^/]*?\1)", regex).split(_FOLDERS)
-    if parts and first.startswith(_ANY_FOLDER):
-        first = f"^(?>(?:[^/]++/)*?{first.removeprefix(_ANY_FOLDER)}(?=/))"
-    inner = [f"(?>(?:/[^/]++)*?{part}(?=/))" for part in parts[:-1]]
-    linear = _FOLDERS.join(["".join([first, *inner]), *parts[-1:]])
-    return GitIgnoreSpecPattern(re.compile(linear), include)
+    try:
+        regex, include = GitIgnoreSpecPattern.pattern_to_regex(line)
+        first, *parts = _STAR.sub(r"(?>[^/]*?\1)", regex or "").split(_FOLDERS)
+        if parts and first.startswith(_ANY_FOLDER):
+            first = f"^(?>(?:[^/]++/)*?{first.removeprefix(_ANY_FOLDER)}(?=/))"
+        inner = [f"(?>(?:/[^/]++)*?{part}(?=/))" for part in parts[:-1]]
+        linear = _FOLDERS.join(["".join([first, *inner]), *parts[-1:]])
+        return GitIgnoreSpecPattern(re.compile(linear) if regex else None, include)
+    except (ValueError, re.error):
+        return None

@@ -9,7 +9,7 @@ import pytest
 from builder.build.image.ignore import secret_note
 from builder.build.image.recipe_files import recipe_entries
 from builder.core.errors import ConfigError
-from builder.formats.trees.ignore import IGNORE_FILE
+from builder.formats.trees.ignore import IGNORE_FILE, GitIgnore, Ignore
 from tests.support.image_kit import recipe
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n"
@@ -54,6 +54,22 @@ def test_builderignore(tmp_path: Path) -> None:
     assert copied(tmp_path) == {"keep.csv", "app/data/c.txt", "x.py"}
     assert copied(tmp_path, "app") == {"data/c.txt"}
     assert note(tmp_path) == ""
+
+
+def test_rule(tmp_path: Path) -> None:
+    """A rule is shown with its line, also below empty lines."""
+    (tmp_path / IGNORE_FILE).write_text("\n# data\n\n*.csv\n")
+    rule = Ignore(tmp_path).rule_for(tmp_path / "a.csv", is_folder=False)
+    assert rule == f"{tmp_path / IGNORE_FILE}:4: *.csv"
+
+
+def test_odd_patterns(tmp_path: Path) -> None:
+    """A range that ends before it begins names nothing in .gitignore, as for git; .builderignore is wrong."""
+    write(tmp_path, ".gitignore", text="[b-a]\n*.csv\n")
+    assert GitIgnore.of(tmp_path).leaves_out(tmp_path / "a.csv", is_folder=False)
+    write(tmp_path, IGNORE_FILE, text="\n[b-a]\n")
+    with pytest.raises(ConfigError, match=r":2: '\[b-a\]' is not a pattern"):
+        Ignore(tmp_path)
 
 
 def test_contradiction(tmp_path: Path) -> None:
