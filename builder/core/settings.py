@@ -51,11 +51,36 @@ def user_name() -> str:
         return str(os.geteuid())
 
 
-def project_root(start: Path) -> Path | None:
-    """Return the project of a folder: it or its nearest parent has a folder ``recipes/``."""
+def is_trusted(*paths: Path) -> bool:
+    """Return whether files or folders belong to this user or root; symlinks and what they name.
+
+    As for git's safe.directory, the user who called sudo counts for root. Others could change what
+    they own at any time.
+
+    Raises:
+        OSError: one does not exist, or cannot be reached.
+    """
+    known = {"0", str(os.geteuid()), os.environ.get("SUDO_UID", "") if os.geteuid() == 0 else ""}
+    return all(str(info.st_uid) in known for p in paths for info in (p.lstat(), p.stat()))
+
+
+def nearest_project(start: Path) -> Path | None:
+    """Return the folder, or its nearest parent, that has a folder ``recipes/``, whoever owns it."""
     start = start.absolute()
     folders = (start, *start.parents) if start.is_dir() else ()
     return next((folder for folder in folders if (folder / "recipes").is_dir()), None)
+
+
+def project_root(start: Path) -> Path | None:
+    """Return the project of a folder: it or its nearest parent has a folder ``recipes/``.
+
+    A parent that is another user's is no project: in a folder like /tmp, anybody can make one, and
+    recipes name programs of this host.
+    """
+    found = nearest_project(start)
+    if found is None or found == start.absolute() or is_trusted(found, found / "recipes"):
+        return found
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ wheels and no smoke test (docs/performance.md).
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from builder.build.wheels.own import changed_wheels, own_packages, update_wheels
 from builder.core.errors import BuilderError, ConfigError, LockError, UsageError
 from builder.core.model import Fetched, Image, Lock, LockedPackage, SifImage
 from builder.core.progress import QUIET, Reporter, working
-from builder.core.settings import Settings, project_root
+from builder.core.settings import Settings, nearest_project, project_root
 from builder.core.stages import BuildOptions, LockOptions
 from builder.core.workspace import Workspace
 from builder.formats.oci.digest import sha256
@@ -81,10 +82,16 @@ class Project:
         """Return the project of a folder, see :func:`builder.core.settings.project_root`.
 
         Raises:
-            ConfigError: the folder does not exist, or neither it nor a parent is a project.
+            ConfigError: the folder does not exist, or neither it nor a parent of this user is a project.
         """
         if root := project_root(start):
             return cls(root, Workspace.of(settings, reporter))
+        if foreign := nearest_project(start):
+            raise ConfigError(
+                f"{foreign} is another user's project, and a parent of {start.absolute()}",
+                f"if you trust its recipes: builder --project {shlex.quote(str(foreign))} ...; "
+                "builder init writes one for this folder",
+            )
         raise ConfigError(
             f"no recipes/ folder in {start.absolute()} or a parent folder",
             "builder init writes a recipe for this folder; for another project pass --project DIR",

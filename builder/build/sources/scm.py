@@ -19,6 +19,7 @@ from builder.core.store.leftovers import temporary_folder
 from builder.core.store.reading import read_foreign
 from builder.core.store.walk import remove_tree
 from builder.core.workspace import Workspace
+from builder.formats.trees.ignore import checkout_of
 from builder.formats.trees.tracked import git_folder
 from builder.lock.sourcerecords import TEXT
 from builder.lock.spec import SourceSpec
@@ -74,7 +75,7 @@ def describe(spec: SourceSpec, tree: SourceTree, scm: Scm, root: Path, work: Wor
                 return _described(repository.history(commit), commit, scm, title)
         if spec.kind == "local":
             for top in scm.tops(root / spec.url / spec.subdirectory):
-                if (top / ".git").exists():
+                if checkout_of(top) == top:
                     with temporary_folder(work.settings.tmpdir, 0o700) as folder:
                         return _described(_linked(folder / "git", top), "HEAD", scm, title)
     except UsageError as e:

@@ -17,6 +17,7 @@ from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from builder.core.errors import ConfigError
+from builder.core.settings import is_trusted
 from builder.core.store.reading import Reader
 from builder.core.store.unchanged import look
 
@@ -133,7 +134,7 @@ def checkout_of(folder: Path) -> Path | None:
     """
     for parent in (folder, *folder.parents):
         git = look(parent / ".git")
-        if git.exists() and git.lstat().st_uid in (os.geteuid(), 0, parent.stat().st_uid):
+        if git.exists() and (is_trusted(git) or git.lstat().st_uid == parent.stat().st_uid):
             return parent
     return None
 

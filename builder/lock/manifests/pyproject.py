@@ -27,6 +27,7 @@ from packaging.utils import canonicalize_name
 from builder.core.errors import ConfigError
 from builder.core.markers import answers
 from builder.core.model import MAIN
+from builder.core.settings import is_trusted
 from builder.lock.config.merge import choices
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.tomlfile import TomlFile, items, load_toml, strings, table
@@ -302,10 +303,14 @@ class PyProject:
 
 
 def workspace_of(file: TomlFile) -> Workspace:
-    """Return the workspace that a project is in; one that is in none is the root of its own."""
+    """Return the workspace that a project is in; one that is in none is the root of its own.
+
+    That of another user, in a folder above, does not count.
+    """
     folder = file.path.absolute().parent
     for path in (one / "pyproject.toml" for one in (folder, *folder.parents)):
-        root = load_toml(path) if path.is_file() else None
+        is_own = path.is_file() and (path == file.path.absolute() or is_trusted(path))
+        root = load_toml(path) if is_own else None
         if root is None or "workspace" not in table(root.data, "tool", "uv"):
             continue
         folders = _folders(root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.lock.spec import SourceSpec
 from tests.support.gitserver import GitServer, Repo
+from tests.support.parts import need_root
 from tests.unit.build.sources.conftest import Open
 
 COMMAND = ("git", "describe", "--dirty", "--tags", "--long", "--abbrev=10", "--match=*[0-9]*")
@@ -94,6 +96,16 @@ def test_top(project: Repo, described: Describe) -> None:
         assert described(spec) == described(spec, replace(SCM, root="..")) == ""
         for scm in (replace(SCM, root="../.."), replace(SCM, searches=True)):
             assert described(spec, scm) == expected(project, "v1.2", 2)
+
+
+def test_repository_of_another_user(project: Repo, described: Describe) -> None:
+    """One in a folder above, as /tmp, gives no version."""
+    need_root()
+    project.write("py/tool/pyproject.toml", "")
+    spec, scm = replace(LOCAL, url="py/tool"), replace(SCM, searches=True)
+    assert described(spec, scm) == expected(project, "v1.2", 1)
+    os.chown(project.folder / ".git", 12345, 12345)
+    assert described(spec, scm) == ""
 
 
 def test_settings_of_the_repository(project: Repo, tmp_path: Path, described: Describe) -> None:

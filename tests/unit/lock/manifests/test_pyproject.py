@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from builder.core.errors import ConfigError
 from builder.lock.manifests import read_manifest
 from builder.lock.spec import Environment, IndexPin
+from tests.support.parts import need_root
 
 HEAD = "[project]\nname = 'mine'\nversion = '1'\n"
 INDEXES = """\
@@ -298,6 +300,21 @@ def test_workspace_root(tmp_path: Path) -> None:
     assert found.uv == {"constraint-dependencies": ["c<2"]}
     assert [source.url for source in found.sources] == ["libs/other", "https://h.example/x"]
     assert [spec.text for spec in found.conda] == ["python", "python=3.12", "pip"]
+
+
+def test_workspace_of_another_user(tmp_path: Path) -> None:
+    """One in a folder above, as /tmp, names no index for a project of this user."""
+    need_root()
+    (tmp_path / "mine").mkdir()
+    root = tmp_path / "pyproject.toml"
+    root.write_text(
+        f"{INDEXES}[tool.uv.workspace]\nmembers = ['mine']\n[tool.uv.sources]\ntorch = {{index = 'cpu'}}\n"
+    )
+    assert read(tmp_path / "mine", "dependencies = ['torch']\n").pins == (CPU,)
+    os.chown(root, 12345, 12345)
+    assert read(tmp_path / "mine", "dependencies = ['torch']\n").pins == ()
+    root.write_text("not TOML")
+    assert pip(read(tmp_path / "mine", "dependencies = ['torch']\n")) == ["torch"]
 
 
 @pytest.mark.parametrize(
