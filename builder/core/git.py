@@ -10,6 +10,7 @@ in a repository that others made. It works in a bare one of builder's own, with 
   scheme, host and port only: a redirect takes it nowhere else. Passwords may also come from the
   user's credential helpers and from ``~/.netrc``.
 * No hook, no remote helper (``ext::``), no file-system monitor is run, and git asks no questions.
+  Settings of the repository that others have written are an error.
 * Nothing is checked out: :mod:`builder.build.sources.objects` reads the objects.
 * What git prints is bounded, and so is its memory: a server decides about both.
 """
@@ -32,6 +33,7 @@ from .datafiles import read_beside
 from .errors import FetchError, UsageError
 from .limits import limited
 from .redact import redact
+from .store.reading import text_of
 
 #: Seconds for one command of git.
 TIME_LIMIT_S = 1800
@@ -54,6 +56,13 @@ _SETTINGS: dict[str, str] = dict(
 #: A credential helper that answers from the environment. The shell's own printf is no process, so no command
 #: line has the password.
 _HELPER = '!f() { printf \'username=%s\\npassword=%s\\n\' "$_BUILDER_GIT_USER" "$_BUILDER_GIT_PASSWORD"; }; f'
+#: The lines of a repository's own settings that git writes for builder. Others may name programs.
+_OWN = re.compile(
+    r'\[(core|extensions|receive|remote "builder")\]|\t(repositoryformatversion|filemode|bare|symlinks|'
+    r"ignorecase|precomposeunicode|sharedrepository|denynonfastforwards|objectformat|refstorage|"
+    r"partialclone|promisor|partialclonefilter) = [\w:]+",
+    re.IGNORECASE,
+)
 #: Lines of git that are no reason for a failure.
 _NOISE = re.compile(r"(?i)^(hint:|remote: *$|warning:|From |error: failed to push|Cloning )")
 
@@ -73,7 +82,7 @@ class Git:
     Raises:
         UsageError: git is not installed.
         FetchError: the URL is not valid.
-        GitError: the repository cannot be created.
+        GitError: the repository cannot be created, or somebody has changed its settings.
     """
 
     def __init__(self, folder: Path, url: str = "", env: Mapping[str, str] | None = None) -> None:
@@ -90,6 +99,9 @@ class Git:
         if not (folder / "HEAD").exists():
             folder.mkdir(parents=True, exist_ok=True)
             self.run("init", "--quiet", "--bare", "--template=", ".")
+        lines = text_of(folder / "config").splitlines()
+        if (folder / "commondir").exists() or not all(map(_OWN.fullmatch, lines)):
+            raise GitError(f"its settings are not those that builder made: rm -r {folder}")
 
     def run(self, *arguments: str) -> bytes:
         """Run a command and return what it prints.

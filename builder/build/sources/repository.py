@@ -25,7 +25,8 @@ from builder.formats.net.proxies import exclusions
 from builder.formats.net.trust import authorities, network_hint, network_variables
 from builder.lock.sourcerecords import GIT_HASH
 
-_FETCH = ("--quiet", "--no-write-fetch-head", "--force")
+#: Of several programs in settings, git runs the first one it reads; an option is stronger.
+_FETCH = ("--quiet", "--no-write-fetch-head", "--force", "--upload-pack=git-upload-pack")
 _TAGS = "+refs/tags/*:refs/tags/*"
 _SHORT = re.compile(r"[0-9a-f]{4,39}")
 #: A server that does not know a revision, in git's words.

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import base64
+import subprocess
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from builder.build.sources.repository import _FETCH, open_repository
 from builder.core.errors import FetchError, HashMismatch
+from builder.core.git import REMOTE, Git
 from builder.core.settings import Settings
+from builder.core.store.blobs import Store
+from builder.core.store.folders import CacheFolders
+from builder.core.workspace import Workspace
 from builder.lock.spec import SourceSpec, spec_of
 from tests.support.company import make_server_tls
 from tests.support.gitserver import GitServer, Repo
@@ -205,6 +211,62 @@ def test_revision_that_is_an_option(repo: Repo, opened: Open, tmp_path: Path) ->
     for revision in (f"--upload-pack=touch {mark};:", "-q"):
         fails(opened(git(repo.url, revision)))
         assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "settings_of_another",
+    [
+        '[remote "builder"]\n\tuploadpack = {program}\n',
+        "[core]\n\tsshCommand = {program}\n",
+        "[include]\n\tpath = {folder}/included\n",
+        "[core] alternateRefsCommand = {program}\n",
+    ],
+)
+def test_settings_of_another(
+    repo: Repo, opened: Open, settings: Settings, tmp_path: Path, settings_of_another: str
+) -> None:
+    """Whoever could write to the cache chooses no program: the error names what to remove."""
+    with opened(git(repo.url)):
+        pass
+    (folder,) = CacheFolders(settings.cache).git.iterdir()
+    config, whole = folder / "config", (folder / "config").read_text()
+    config.write_text(whole + settings_of_another.format(program=f"touch {tmp_path}/ran;", folder=tmp_path))
+    repo.commit(more_py="")
+    error = fails(opened(git(repo.url)))
+    assert "settings are not those that builder made" in error.message and f"rm -r {folder}" in error.hint
+    config.write_text(whole)
+    (folder / "commondir").write_text(f"{tmp_path}\n")
+    fails(opened(git(repo.url)))
+    assert not (tmp_path / "ran").exists()
+    subprocess.run(error.hint.partition(": ")[2].split(), check=True)
+    with opened(git(repo.url)) as tree:
+        assert tree.locked.commit == repo.git("rev-parse", "HEAD")
+
+
+def test_program_of_the_other_end(repo: Repo, settings: Settings, tmp_path: Path) -> None:
+    """Settings that change while builder works cannot choose it."""
+    git = Git(tmp_path / "git", repo.url)
+    git.run("config", f"remote.{REMOTE}.uploadpack", f"touch {tmp_path}/ran; git-upload-pack")
+    git.run("fetch", *_FETCH, "--", REMOTE, "main:refs/fetched")
+    assert git.text("rev-parse", "refs/fetched") == repo.git("rev-parse", "HEAD")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_settings_of_builder(
+    repo: Repo, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    """What git itself writes for a new repository and for a filter is accepted."""
+    if shared:
+        (tmp_path / ".gitconfig").write_text("[core]\n\tsharedRepository = group\n")
+    repo.git("config", "uploadpack.allowFilter", "true")
+    with open_repository(repo.url, Workspace(settings, Store(settings.cache))) as found:
+        commit = found.commit_of("main")
+        assert found.history(commit).text("rev-parse", "refs/fetched") == commit
+    text = (next(CacheFolders(settings.cache).git.iterdir()) / "history/config").read_text()
+    assert "promisor" in text and ("sharedrepository" in text) == shared
+    with open_repository(repo.url, Workspace(settings, Store(settings.cache))) as found:
+        assert found.history(commit).text("rev-parse", "refs/fetched") == commit
 
 
 def test_another_tree(repo: Repo, opened: Open) -> None:
