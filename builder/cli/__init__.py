@@ -19,6 +19,7 @@ import importlib
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,7 +127,8 @@ def cli(
     settings = replace(settings, jobs=jobs or settings.jobs, offline=offline or settings.offline)
     output = Output(quiet=quiet)
     start_logging(settings.cache, log_file, verbose, output.log_line)
-    ctx.call_on_close(mark_running(settings.cache))
+    with suppress(BuilderError):  # a cache that is refused: what uses it says why
+        ctx.call_on_close(mark_running(settings.cache))
     ctx.call_on_close(output.close)  # before an error is printed
     ctx.obj = Context(output, settings, project or Path())
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from builder.core.errors import UsageError
+from builder.core.errors import BuilderError, UsageError
 from builder.core.redact import redact
 from builder.core.store.folders import CacheFolders
 from builder.core.text import visible
@@ -118,9 +118,11 @@ def start_logging(
     logging.raiseExceptions = False  # nor do those of other handlers
     if verbosity:
         _add(_Shown(verbosity, show))
-    path = log_file or _new_log(CacheFolders(cache).logs)
     try:
+        path = log_file or _new_log(CacheFolders(cache).logs)
         handler = _File(path, show)
+    except BuilderError:  # a cache that is refused: what uses it says why
+        return
     except OSError as e:
         if log_file is not None:
             hint = "name a file that you may write"

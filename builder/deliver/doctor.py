@@ -18,6 +18,7 @@ from builder.build.run.trial import try_runner
 from builder.core.errors import BuilderError, ImageError, RegistryError
 from builder.core.parallel import in_parallel
 from builder.core.settings import Settings
+from builder.core.store.folders import CacheFolders
 from builder.core.text import human_bytes
 from builder.core.version import __version__
 from builder.formats.registry.credentials import auth_files, auth_places
@@ -50,13 +51,20 @@ def examine_host(settings: Settings) -> list[Finding]:
     python = f"Python {platform.python_version()}, {platform.machine()}"
     return [
         Finding("builder", "ok", f"{__version__} on {python}, glibc {glibc}"),
-        _folder("cache", settings.cache),
+        _cache(settings.cache),
         _folder("temporary files", settings.tmpdir),
         _debian(),
         *_runners(),
         _gpus(),
         _credentials(),
     ]
+
+
+def _cache(folder: Path) -> Finding:
+    try:
+        return _folder("cache", CacheFolders(folder).root)
+    except BuilderError as e:
+        return Finding("cache", "bad", e.message, e.hint)
 
 
 def _folder(what: str, folder: Path) -> Finding:

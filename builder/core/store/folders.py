@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from enum import Enum
 from pathlib import Path
+
+from builder.core.errors import BuilderError
+from builder.core.settings import is_trusted, user_name
 
 
 class PruneRule(Enum):
@@ -44,7 +48,13 @@ class CacheFolder:
 
 
 class CacheFolders:
-    """The paths of the folders of one cache."""
+    """The paths of the folders of one cache, which is created for this user alone.
+
+    Whoever writes to the cache decides what a build contains.
+
+    Raises:
+        BuilderError: it is another user's, who is not root, or others may write to it.
+    """
 
     blobs = CacheFolder(PruneRule.ITEMS, "sha256")
     """Packages, layers and base images, by digest."""
@@ -97,6 +107,7 @@ class CacheFolders:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        _require_own(root)
 
     def sif_record(self, path: Path) -> Path:
         """Return the record of a SIF's digest. Its modification time is the SIF's last use."""
@@ -104,3 +115,23 @@ class CacheFolders:
 
 
 FOLDERS = tuple(one for one in vars(CacheFolders).values() if isinstance(one, CacheFolder))
+
+
+def _require_own(root: Path) -> None:
+    """Create the cache if it does not exist; refuse it as :class:`CacheFolders` says."""
+    try:
+        if not root.exists():
+            for folder in reversed((root, *root.parents)):  # ~/.cache, too
+                folder.mkdir(0o700, exist_ok=True)
+        info, is_own = root.stat(), is_trusted(root)
+        below = [root / one.name for one in FOLDERS] if is_own and info.st_mode & 0o011 else []
+        paths = [root, *filter(Path.exists, below)]
+        if is_own and is_trusted(*paths) and not any(p.stat().st_mode & 0o022 for p in paths):
+            return
+    except OSError:  # reading finds nothing, and writing reports it
+        return
+    hint = f"chmod 700 {shlex.quote(str(root))}, or set BUILDER_CACHE to another folder"
+    if not is_own or os.geteuid() not in (0, info.st_uid):
+        own = shlex.quote(str(root / user_name())) if os.access(root, os.W_OK) else "FOLDER"
+        hint = f"use one of your own: export BUILDER_CACHE={own}"
+    raise BuilderError(f"another user owns the cache {root}, or may write to it", hint)
