@@ -16,11 +16,11 @@ from pathlib import Path
 from builder.core.errors import ConfigError, UsageError
 from builder.core.git import Git, GitError
 from builder.core.store.leftovers import temporary_folder
-from builder.core.store.reading import read_foreign
 from builder.core.store.walk import remove_tree
 from builder.core.workspace import Workspace
 from builder.formats.trees.ignore import checkout_of
-from builder.formats.trees.tracked import git_folder
+from builder.formats.trees.inside import is_inside
+from builder.formats.trees.tracked import git_folder, git_line
 from builder.lock.sourcerecords import TEXT
 from builder.lock.spec import SourceSpec
 
@@ -28,8 +28,6 @@ from .repository import open_repository
 from .tree import SourceTree, url_of
 
 _ARCHIVAL = ".git_archival.txt"
-#: Bytes of the files of a repository that name a folder or a reference.
-_MAX_LINE = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,26 +113,26 @@ def _described(git: Git, commit: str, scm: Scm, title: str) -> str:
 def _linked(folder: Path, top: Path) -> Git:
     """Return a new repository with the commits and tags of a checkout, and without its settings.
 
+    Nothing is linked that a symlink leads elsewhere: git's messages show lines of wrong files.
+
     Args:
         folder: the new repository.
         top: the checkout, also one that ``git worktree`` made, or a submodule: its ``.git`` is a
             file then.
     """
     own = git_folder(top)
-    shared = own / (_line(own / "commondir") or ".")
+    shared = own / (git_line(own / "commondir") or ".")
     if (shared / "reftable").is_dir():
         hint = "git refs migrate --ref-format=files"
         raise ConfigError(f"{shared}: builder does not read reftables", hint)
     if not (shared / "objects").is_dir():
         raise GitError(f"{shared} is not a repository")
     folder.mkdir()
-    for name in ("objects", "refs", "packed-refs", "shallow"):
-        if (shared / name).exists():
-            (folder / name).symlink_to(shared / name)
-    (folder / "HEAD").write_text(_line(own / "HEAD") + "\n", encoding="utf-8")
+    inside = [own, *(shared / name for name in ("objects", "refs", "packed-refs", "shallow"))]
+    for path in inside:
+        if not is_inside(path, shared):
+            raise GitError(f"{path} leads out of the repository {shared}")
+        if path != own and path.exists():
+            (folder / path.name).symlink_to(path)
+    (folder / "HEAD").write_text(git_line(own / "HEAD") + "\n", encoding="utf-8")
     return Git(folder)
-
-
-def _line(path: Path) -> str:
-    """Return the text of a small file; empty if it is no file."""
-    return os.fsdecode(read_foreign(path, _MAX_LINE)).strip()

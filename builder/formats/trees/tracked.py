@@ -6,6 +6,8 @@ git itself is not run: others may have made the checkout, and its settings name 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +15,15 @@ from pathlib import Path
 from builder.core.store.reading import read_foreign
 
 from .ignore import checkout_of
+from .inside import is_inside
 from .member import ancestors
 
 #: Bytes of an index, which has about 100 for each file.
 MAX_INDEX = 256 << 20
 #: Bytes of a file that names a folder of git.
 _MAX_LINE = 64 << 10
+#: The folder that a repository is for, relative to it (git-config, core.worktree).
+_WORKTREE = re.compile(r'(?im)^\s*worktree\s*=\s*"?([^"\n]+)')
 _SUBMODULE, _FOLDER = 0o160000, 0o040000
 #: Bytes of an entry before its flags, with a SHA-1.
 _FLAGS = 60
@@ -50,9 +55,29 @@ def tracked_files(folder: Path) -> frozenset[str] | None:
 
 
 def git_folder(top: Path) -> Path:
-    """Return git's folder of a checkout, also of a worktree or submodule, whose .git is a file."""
-    line = os.fsdecode(read_foreign(top / ".git", _MAX_LINE)).strip()
-    return top / (line.removeprefix("gitdir:").strip() or ".git")
+    """Return git's folder of a checkout, also of a worktree or submodule, whose .git is a file.
+
+    Raises:
+        ValueError: it is outside of the checkout, and does not name this one as its own. Whoever
+            made the checkout could show another repository of the user so.
+    """
+    line = git_line(top / ".git")
+    own = top / (line.removeprefix("gitdir:").strip() or ".git")
+    setting = _WORKTREE.search(f"{git_line(own / 'config')}\n{git_line(own / 'config.worktree')}")
+    back = own / (git_line(own / "gitdir") or "gitdir")
+    named = (back.parent, own / (setting[1] if setting else ""))
+    if is_inside(own, top) or not own.exists() or top.resolve() in [path.resolve() for path in named]:
+        return own
+    folder = shlex.quote(str(top))
+    command = f"git --git-dir={shlex.quote(str(own))} config core.worktree {folder}"
+    if (own / "gitdir").exists():
+        command = f"git -C {folder} worktree repair"
+    raise ValueError(f"{own} is the repository of another folder; if it is this one's: {command}")
+
+
+def git_line(path: Path) -> str:
+    """Return the text of a small file of git's; empty if it is no file."""
+    return os.fsdecode(read_foreign(path, _MAX_LINE)).strip()
 
 
 def _entries(data: bytes) -> Iterator[tuple[str, int]]:

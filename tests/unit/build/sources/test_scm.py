@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -84,6 +86,59 @@ def test_worktree(project: Repo, tmp_path: Path, described: Describe) -> None:
     assert described(replace(LOCAL, url="part")) == f"0.0-1-g{commit[:10]}"
     (project.folder / "trees/one/.git").write_text("gitdir: /nowhere\n")
     assert "SETUPTOOLS_SCM_PRETEND_VERSION" in fails(described, spec, "/nowhere is not a repository")
+
+
+@pytest.mark.parametrize("name", ["packed-refs", "shallow", "refs", "objects"])
+def test_links_out_of_the_repository(project: Repo, tmp_path: Path, described: Describe, name: str) -> None:
+    """No line of a file of the user is shown, which the .git of an unpacked archive may name."""
+    project.git("pack-refs", "--all")
+    secret = tmp_path / "secret"
+    secret.write_text("marked-secret-line user:hunter2\n")
+    path = project.folder / ".git" / name
+    if path.exists():
+        path.rename(tmp_path / "moved")
+    path.symlink_to(secret if name in ("packed-refs", "shallow") else tmp_path / "moved")
+    with pytest.raises(BuilderError, match=f"{name} leads out of the repository") as caught:
+        described(LOCAL)
+    assert "marked" not in str(caught.value) and "SETUPTOOLS_SCM_PRETEND_VERSION" in caught.value.hint
+
+
+@pytest.mark.parametrize("how", ["file", "link", "commondir", "worktree", "submodule"])
+def test_repository_of_another_folder(project: Repo, tmp_path: Path, described: Describe, how: str) -> None:
+    """It gives no version: the .git of an unpacked archive may name any repository of the user."""
+    private = Repo(tmp_path / "private")
+    private.commit(a_py="")
+    private.git("tag", "v9.9.9")
+    private.git("config", "core.worktree", "..")
+    private.git("worktree", "add", "--quiet", "--detach", "../tree")
+    private.git("submodule", "--quiet", "add", project.url, "sub")
+    git = project.folder / ".git"
+    place = {"worktree": "worktrees/tree", "submodule": "modules/sub"}.get(how, "")
+    if how == "commondir":
+        (git / "commondir").write_text(f"{private.folder}/.git\n")
+        fails(described, LOCAL, "leads out of the repository")
+        return
+    shutil.rmtree(git)
+    if how == "link":
+        git.symlink_to(private.folder / ".git")
+    else:
+        git.write_text(f"gitdir: {private.folder}/.git/{place}\n")
+    fails(described, LOCAL, "is the repository of another folder")
+
+
+def test_moved_repository(project: Repo, tmp_path: Path, described: Describe) -> None:
+    """The repository of a worktree that was moved, and one that is elsewhere; the line to type helps."""
+    project.git("worktree", "add", "--quiet", "trees/one", "v1.2")
+    (project.folder / "trees").rename(project.folder / "moved")
+    for url in ("moved/one", "."):
+        if url == ".":
+            project.git("init", "--quiet", "--separate-git-dir", str(tmp_path / "elsewhere"))
+        spec = replace(LOCAL, url=url)
+        with pytest.raises(BuilderError, match="is the repository of another folder") as caught:
+            described(spec)
+        line = caught.value.message.partition("if it is this one's: ")[2]
+        subprocess.run(shlex.split(line), check=True)
+        assert described(spec) == expected(Repo(project.folder / url), "v1.2", int(url == "."))
 
 
 def test_top(project: Repo, described: Describe) -> None:
