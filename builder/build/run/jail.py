@@ -37,8 +37,9 @@ folders above the cache may be closed to others.
 Where the kernel refuses the overlay to this user (before Linux 5.11), the image's tree is mounted
 itself, read-only, with an empty tmpfs on each folder for temporary files.
 
-Exit codes pass up unchanged: the command's, or 128 + n after signal n. SIGTERM and SIGHUP pass
-down. Each process dies with its parent, so nothing is left when builder is killed.
+Exit codes pass up unchanged: the command's, or 128 + n after signal n. Signals go to the process
+group, and pass down to a command that has left it. Each process dies with its parent, so nothing is
+left when builder is killed.
 """
 
 # Few imports: this starts for every command. So no pathlib, hence:
@@ -122,6 +123,7 @@ class HostFiles(NamedTuple):
 def main() -> NoReturn:
     plan_file, status = int(sys.argv[1]), int(sys.argv[2])
     os.set_inheritable(status, False)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback
     with open(plan_file, encoding="utf-8") as f:
         plan = json.load(f)
     exit_with(status, lambda: outside(plan, status))
@@ -245,9 +247,14 @@ def start(plan: dict[str, Any]) -> NoReturn:
 
 def supervise(pid: int) -> int:
     """Wait for a child, reap orphans; return the child's exit code, or 128 + n after signal n."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda n, _: os.kill(pid, n))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the command itself
+
+    def pass_down(number: int, _: object) -> None:
+        with suppress(ProcessLookupError):
+            if os.getpgid(pid) != os.getpgrp():  # else it has it already: builder's go to all
+                os.kill(pid, number)
+
+    for name in ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2"):
+        signal.signal(signal.Signals[f"SIG{name}"], pass_down)
     while True:
         done, code = os.waitpid(-1, 0)
         if done != pid:

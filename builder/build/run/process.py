@@ -17,6 +17,8 @@ from typing import IO
 
 from builder.core.errors import RunnerError
 
+from .foreground import NO_TERMINAL, open_terminal, wait_for
+
 log = logging.getLogger(__name__)
 
 #: The return code of a command that exceeded its time limit, as with timeout(1).
@@ -58,7 +60,8 @@ def execute(
         command: The program and its arguments.
         env: The complete environment; None is that of this process.
         timeout_s: Seconds; None is no limit.
-        capture: False leaves input and output connected to this process's own.
+        capture: False leaves input and output connected to this process's own, see
+            :mod:`.foreground`.
         pass_fds: File descriptors that the command inherits.
         on_line: Receives each line of standard error without its end, from another thread.
 
@@ -68,15 +71,20 @@ def execute(
     log.debug("run %s", shlex.join(str(word) for word in command))
     process: subprocess.Popen[bytes] | None = None
     readers: list[_OutputReader] = []
+    terminal = NO_TERMINAL if capture else open_terminal()
     try:
         with _ctrl_c_waits():
-            process = _start(command, env, capture, pass_fds)
+            process = _start(command, env, capture, pass_fds, terminal)
             outputs = ((process.stdout, ProcessOutput()), (process.stderr, ProcessOutput(on_line)))
             readers += [_OutputReader(stream, process, out) for stream, out in outputs if stream]
+        if not capture and timeout_s is None:
+            wait_for(process, terminal)
         timed_out = not _wait(process, readers, timeout_s)
     finally:  # also after Ctrl-C
         if process and (process.poll() is None or any(reader.is_alive() for reader in readers)):
-            _end(process, group=capture)
+            _end(process)
+        if terminal != NO_TERMINAL:
+            os.close(terminal)
 
     if timed_out:  # a child outside the group may still hold the outputs open
         _wait(process, readers, GRACE_PERIOD_S)
@@ -96,7 +104,11 @@ def _result(
 
 
 def _start(
-    command: Words, env: Mapping[str, str] | None, capture: bool, pass_fds: Sequence[int]
+    command: Words,
+    env: Mapping[str, str] | None,
+    capture: bool,
+    pass_fds: Sequence[int],
+    terminal: int,
 ) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE if capture else None
     try:
@@ -106,9 +118,10 @@ def _start(
             stdout=pipe,
             stderr=pipe,
             env=None if env is None else dict(env),
-            # A new session can be killed as a group. A command that reads from the terminal must
-            # stay in builder's session.
-            start_new_session=capture,
+            # Both can be killed as a group, and a command cannot kill builder's. One that reads
+            # from the terminal must stay in builder's session.
+            start_new_session=terminal == NO_TERMINAL,
+            process_group=None if terminal == NO_TERMINAL else 0,
             pass_fds=pass_fds,
         )
     except OSError as e:
@@ -209,22 +222,16 @@ def _wait(
     return True
 
 
-def _end(process: subprocess.Popen[bytes], *, group: bool) -> None:
-    """Send SIGTERM, then SIGKILL, to a process or its group."""
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Send SIGTERM, then SIGKILL, to the group of a process.
+
+    When its leader has ended, its children may not have.
+    """
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if group:
-                os.killpg(process.pid, number)
-            else:
-                process.send_signal(number)
-        try:
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(GRACE_PERIOD_S)
-        except subprocess.TimeoutExpired:
-            continue
-        if not group:
-            return
-        # The leader of the group has ended, but its children may not have: all of the group gets
-        # SIGKILL too.
 
 
 def reason(text: str) -> str:
