@@ -56,13 +56,8 @@ _SETTINGS: dict[str, str] = dict(
 #: A credential helper that answers from the environment. The shell's own printf is no process, so no command
 #: line has the password.
 _HELPER = '!f() { printf \'username=%s\\npassword=%s\\n\' "$_BUILDER_GIT_USER" "$_BUILDER_GIT_PASSWORD"; }; f'
-#: The lines of a repository's own settings that git writes for builder. Others may name programs.
-_OWN = re.compile(
-    r'\[(core|extensions|receive|remote "builder")\]|\t(repositoryformatversion|filemode|bare|symlinks|'
-    r"ignorecase|precomposeunicode|sharedrepository|denynonfastforwards|objectformat|refstorage|"
-    r"partialclone|promisor|partialclonefilter) = [\w:]+",
-    re.IGNORECASE,
-)
+#: A line of a repository's own settings that git writes for builder.
+_OWN = re.compile(read_beside(__file__, "git_lines.txt"), re.VERBOSE | re.IGNORECASE)
 #: Lines of git that are no reason for a failure.
 _NOISE = re.compile(r"(?i)^(hint:|remote: *$|warning:|From |error: failed to push|Cloning )")
 

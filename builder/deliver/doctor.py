@@ -51,7 +51,7 @@ def examine_host(settings: Settings) -> list[Finding]:
     python = f"Python {platform.python_version()}, {platform.machine()}"
     return [
         Finding("builder", "ok", f"{__version__} on {python}, glibc {glibc}"),
-        _cache(settings.cache),
+        _folder("cache", settings.cache),
         _folder("temporary files", settings.tmpdir),
         _debian(),
         *_runners(),
@@ -60,19 +60,16 @@ def examine_host(settings: Settings) -> list[Finding]:
     ]
 
 
-def _cache(folder: Path) -> Finding:
-    try:
-        return _folder("cache", CacheFolders(folder).root)
-    except BuilderError as e:
-        return Finding("cache", "bad", e.message, e.hint)
-
-
 def _folder(what: str, folder: Path) -> Finding:
     try:
+        if what == "cache":
+            CacheFolders(folder)
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".doctor-{os.getpid()}"
         probe.write_bytes(b"x")
         probe.unlink()
+    except BuilderError as e:
+        return Finding(what, "bad", e.message, e.hint)
     except OSError as e:
         hint = "choose another folder with BUILDER_CACHE or BUILDER_TMPDIR"
         return Finding(what, "bad", f"{folder}: {e.strerror}", hint)

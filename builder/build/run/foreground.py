@@ -44,7 +44,7 @@ def wait_for(process: subprocess.Popen[bytes], terminal: int) -> None:
     A Ctrl-C that ended it reaches builder and its caller, too.
     """
     has_it = _is_ours(terminal) and os.isatty(0) and os.isatty(1)
-    with _passing_on(process), contextlib.suppress(ChildProcessError):
+    with _passing_on(process), contextlib.suppress(ChildProcessError):  # SIGCHLD is ignored
         if has_it:
             _give(terminal, process.pid)
         while (number := _stopped_by(process)) is not None:
@@ -59,21 +59,19 @@ def wait_for(process: subprocess.Popen[bytes], terminal: int) -> None:
             if has_it:
                 _give(terminal, process.pid)
             os.killpg(process.pid, signal.SIGCONT)
-    code = process.wait()
     if has_it:
         _give(terminal, os.getpgrp())
-        if code in (-signal.SIGINT, 128 + signal.SIGINT):
+        if process.returncode in (-signal.SIGINT, 128 + signal.SIGINT):
             os.kill(0, signal.SIGINT)
 
 
 def _stopped_by(process: subprocess.Popen[bytes]) -> int | None:
-    """Wait until a process stops and return the signal; None: it has ended, and is still known."""
-    flags = os.WEXITED | os.WSTOPPED | os.WNOWAIT
-    info = os.waitid(os.P_PID, process.pid, flags)
-    if info is None or info.si_code != os.CLD_STOPPED:
-        return None
-    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG)
-    return info.si_status
+    """Wait until a process stops and return the signal; None: it has ended."""
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    if os.WIFSTOPPED(status):
+        return os.WSTOPSIG(status)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return None
 
 
 def _stop_own_group() -> None:
@@ -112,13 +110,14 @@ def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
 
-    is_main = threading.current_thread() is threading.main_thread()
-    known = {number: signal.getsignal(number) for number in _PASSED_ON if is_main}
-    known = {number: known[number] for number in known if known[number] is not signal.SIG_IGN}
-    for number in known:
-        signal.signal(number, pass_on)
+    handlers = {number: signal.getsignal(number) for number in _PASSED_ON}
+    if threading.current_thread() is not threading.main_thread():
+        handlers = {}
+    for number, handler in handlers.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, pass_on)
     try:
         yield
     finally:
-        for number, handler in known.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

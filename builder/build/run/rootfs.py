@@ -19,7 +19,7 @@ from pathlib import Path
 from builder.core.model import Image, Layer, SifImage
 from builder.core.progress import Reporter, working
 from builder.core.store.blobs import Store
-from builder.core.store.files import require_space
+from builder.core.store.files import mark_used, require_space
 from builder.core.store.folders import CacheFolders
 from builder.core.store.temporary import temporary_beside
 from builder.core.store.unpacked import hold, image_folder, keep_last, layer_folder, open_used
@@ -71,8 +71,7 @@ def cached_rootfs(
             hold(folder)
             keep_last(rootfs, target, user.uid)
     for digest in digests:  # its layers are used as long as the image is
-        with contextlib.suppress(OSError):
-            os.utime(layer_folder(rootfs, digest, user.uid))
+        mark_used(layer_folder(rootfs, digest, user.uid))
     return folder
 
 

@@ -7,7 +7,6 @@ commits that were asked for, each fetched alone where the server allows it, and 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from builder.core.errors import FetchError
 from builder.core.git import REMOTE, Git, GitError
 from builder.core.redact import redact, without_userinfo
 from builder.core.settings import Settings
+from builder.core.store.files import mark_used
 from builder.core.store.folders import CacheFolders
 from builder.core.workspace import Workspace
 from builder.formats.net.findlinks import as_path
@@ -207,5 +207,5 @@ def open_repository(url: str, work: Workspace) -> Iterator[Repository]:
             repository = Repository(folder, url, work.settings)
         except GitError as e:
             raise FetchError(f"{folder}: {e}", f"remove the folder: rm -r {folder}") from None
-        os.utime(folder)  # for builder cache prune
+        mark_used(folder)
         yield repository

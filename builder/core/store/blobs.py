@@ -25,7 +25,15 @@ from typing import Any, BinaryIO, NoReturn
 from builder.core.errors import BuilderError, ImageError
 
 from .durable import durable_file, start_writing, sync_files
-from .files import OUTPUT_HINT, copy_hashed, fingerprint, sha256_file, space_errors, write_atomic
+from .files import (
+    OUTPUT_HINT,
+    NotWritable,
+    copy_hashed,
+    fingerprint,
+    sha256_file,
+    space_errors,
+    write_atomic,
+)
 from .fingerprints import compare
 from .folders import CacheFolders
 from .leftovers import SHARED_FOLDERS, remove_left_behind
@@ -47,8 +55,14 @@ class BlobWriter(contextlib.AbstractContextManager["BlobWriter"]):
         self._hash = hashlib.sha256()
         self.size = 0
         """Bytes written so far."""
-        with space_errors(store.root):
-            self._file: BinaryIO = self._path.open("wb")
+        self._refusal: NotWritable | None = None
+        """Why the cache cannot be written to: then only a blob that it has can be written."""
+        try:
+            with space_errors(store.root):
+                self._file: BinaryIO = self._path.open("wb")
+        except NotWritable as e:
+            self._refusal = e
+            self._file = Path(os.devnull).open("wb")  # noqa: SIM115  closed by __exit__
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Append bytes and return their number.
@@ -67,12 +81,17 @@ class BlobWriter(contextlib.AbstractContextManager["BlobWriter"]):
 
         Raises:
             SpaceError: the disk is full.
+            NotWritable: the cache cannot be written to, and does not have the blob.
         """
+        digest = f"sha256:{self._hash.hexdigest()}"
+        if self._refusal is not None:
+            if self._store.get(digest, self.size) is None:
+                raise self._refusal
+            return digest, self.size
         with space_errors(self._store.root):
             self._file.flush()
             start_writing(self._file.fileno())
             self._file.close()
-            digest = f"sha256:{self._hash.hexdigest()}"
             self._store.adopt(self._path, digest)
         return digest, self.size
 
@@ -80,7 +99,8 @@ class BlobWriter(contextlib.AbstractContextManager["BlobWriter"]):
         # Closing a file on a full disk fails a second time; the first error is the one to report.
         with contextlib.suppress(OSError):
             self._file.close()
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._path.unlink()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +177,9 @@ class Store:
             SpaceError: the disk is full.
         """
         folder = self.root if self._reuse is None else self._reuse.folder
-        write_record(folder / path.relative_to(self.root), value)
+        place = folder / path.relative_to(self.root)
+        if read_record(place) != value:  # a cache that is read-only has it
+            write_record(place, value)
 
     def locate(self, digest: str, size: int, diff_id: str) -> tuple[Path | None, str]:
         """Return the path of a layer here, or else the repository from which it is reused.
@@ -372,7 +394,8 @@ class Store:
                 may replace it there at once. None: it is at ``path``.
         """
         self.remember(file or path, digest)
-        write_atomic(self._seen_at(path, digest), fingerprint(file or path).encode())
+        with contextlib.suppress(NotWritable):
+            write_atomic(self._seen_at(path, digest), fingerprint(file or path).encode())
 
     def _seen_at(self, path: Path, digest: str) -> Path:
         key = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]

@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from builder.core.errors import BuilderError, SpaceError
@@ -50,6 +50,10 @@ def fingerprint(path: Path) -> str:
     return f"{info.st_size} {info.st_ino} {info.st_mtime_ns}"
 
 
+class NotWritable(BuilderError):
+    """A folder is read-only, or belongs to another user. What only saves time need not be written."""
+
+
 @contextmanager
 def space_errors(where: Path, hint: str = "") -> Iterator[None]:
     """Report a full disk, or a folder that cannot be written to, by its name; other errors pass.
@@ -62,7 +66,7 @@ def space_errors(where: Path, hint: str = "") -> Iterator[None]:
 
     Raises:
         SpaceError: the disk is full.
-        BuilderError: the folder is read-only, or belongs to another user.
+        NotWritable: the folder is read-only, or belongs to another user.
     """
     try:
         yield
@@ -70,7 +74,7 @@ def space_errors(where: Path, hint: str = "") -> Iterator[None]:
         if any(getattr(e, "errno", 0) == n or f"(os error {n})" in str(e) for n in DISK_FULL):
             raise SpaceError(f"no space left on the disk of {where}", hint or _SPACE) from e
         if isinstance(e, OSError) and e.errno in _NOT_WRITABLE and _concerns(e, where):
-            raise BuilderError(f"cannot write to {where}: {e.strerror}", hint or _CHOOSE) from e
+            raise NotWritable(f"cannot write to {where}: {e.strerror}", hint or _CHOOSE) from e
         raise
 
 
@@ -80,6 +84,12 @@ def _concerns(error: OSError, where: Path) -> bool:
         return True
     path = Path(os.fsdecode(error.filename))
     return path.is_relative_to(where) or where.is_relative_to(path)
+
+
+def mark_used(file: Path | int) -> None:
+    """Set the time of last use, for ``builder cache prune``; nothing, where that is not possible."""
+    with suppress(OSError):
+        os.utime(file)
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, durable: bool = False) -> None:

@@ -20,13 +20,12 @@ last use, for ``builder cache prune``.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .files import fingerprint, sha256_file, write_atomic
+from .files import NotWritable, fingerprint, mark_used, sha256_file, write_atomic
 from .reading import text_of
 
 #: How often a file is hashed that other processes replace meanwhile.
@@ -66,8 +65,7 @@ def compare(path: Path, digest: str, seen: Path) -> ContentMatch | None:
             current = fingerprint(path)
             # the file is not synced: after a power loss it may hold anything
             if text_of(seen) == current:
-                with contextlib.suppress(PermissionError):
-                    os.utime(seen)
+                mark_used(seen)
                 return ContentMatch(current, True, False)
             matches = _has_digest(path, digest)
             if fingerprint(path) != current:
@@ -75,7 +73,8 @@ def compare(path: Path, digest: str, seen: Path) -> ContentMatch | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         if matches:
-            write_atomic(seen, current.encode())
+            with suppress(NotWritable):
+                write_atomic(seen, current.encode())
         return ContentMatch(current, matches, True)
     return None
 

@@ -16,6 +16,7 @@ can create::
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -40,7 +41,13 @@ def file_lock(path: Path) -> Iterator[bool]:
     Yields:
         Whether the file system has locks. False: nothing is locked.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except OSError as e:
+        if e.errno not in (errno.EROFS, errno.EACCES):
+            raise
+        yield False  # nobody changes what cannot be written to
+        return
     try:
         yield _flock(fd)
     finally:

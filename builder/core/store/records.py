@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from .files import write_atomic
+from .files import mark_used, write_atomic
 
 T = TypeVar("T")
 
@@ -35,8 +34,7 @@ def read_record(path: Path) -> Any:
     """
     try:
         digest, _, data = path.read_bytes().partition(b"\n")
-        with contextlib.suppress(PermissionError):
-            os.utime(path)
+        mark_used(path)
     except OSError:
         return None
     is_whole = hashlib.sha256(data).hexdigest().encode() == digest

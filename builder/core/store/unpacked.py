@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from .files import mark_used
 from .temporary import temporary_beside
 from .walk import FOLDER_FLAGS, Stuck, try_to_remove
 
@@ -60,7 +61,7 @@ def hold(folder: Path) -> bool:
         False: there is no such folder.
     """
     if folder in _held:
-        os.utime(_held[folder])
+        mark_used(_held[folder])
         return True
     fd = open_used(folder)
     if fd is not None:
@@ -82,7 +83,7 @@ def open_used(folder: Path) -> int | None:
         fcntl.flock(fd, fcntl.LOCK_SH)
     with contextlib.suppress(FileNotFoundError):  # removed before it was locked
         if os.path.samestat(folder.stat(), os.fstat(fd)):
-            os.utime(fd)  # `builder cache prune` goes by the time of last use
+            mark_used(fd)
             return fd
     os.close(fd)
     return None

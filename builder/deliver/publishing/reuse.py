@@ -19,11 +19,9 @@ apart from the cache of other builds, see :class:`builder.core.store.blobs.Reuse
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -38,6 +36,7 @@ from builder.build.engines.base import BuildResult
 from builder.core.errors import BuilderError, ImageError, UsageError
 from builder.core.model import Image, LayerContent, canonical_json
 from builder.core.store.blobs import Reuse, Store
+from builder.core.store.files import mark_used
 from builder.core.text import human_bytes, one_line
 from builder.core.workspace import Workspace
 from builder.formats.layers.entry import Kind
@@ -210,8 +209,7 @@ def _open(name: str, trust: Trust | None, work: Workspace) -> Reuse | None:
         work.store.add(document.encode())
     folder = work.store.folders.reuse / digest
     folder.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(PermissionError):
-        os.utime(folder)  # its last use, for builder cache prune
+    mark_used(folder)
     layers = {layer.descriptor.digest: layer.diff_id for layer in image.layers}
     layers |= {r["descriptor"]["digest"]: r["diff_id"] for r in _compilers(record.records)}
     work.reporter.note(f"layers of {name} ({image.digest[:19]}) are reused")

@@ -66,7 +66,11 @@ def git_folder(top: Path) -> Path:
     setting = _WORKTREE.search(f"{git_line(own / 'config')}\n{git_line(own / 'config.worktree')}")
     back = own / (git_line(own / "gitdir") or "gitdir")
     named = (back.parent, own / (setting[1] if setting else ""))
-    if is_inside(own, top) or not own.exists() or top.resolve() in [path.resolve() for path in named]:
+    if (
+        is_inside(own, top)
+        or not own.exists()
+        or top.resolve() in [path.resolve() for path in named]
+    ):
         return own
     folder = shlex.quote(str(top))
     command = f"git --git-dir={shlex.quote(str(own))} config core.worktree {folder}"

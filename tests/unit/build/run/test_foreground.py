@@ -132,7 +132,11 @@ def scripts() -> Iterator[Callable[[str], Terminal]]:
 def without_terminal(script: str) -> subprocess.Popen[str]:
     """Starts a script in a session without a terminal."""
     return subprocess.Popen(
-        ["sh", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+        ["sh", "-c", script],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 

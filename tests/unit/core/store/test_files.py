@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from builder.core.errors import BuilderError, SpaceError
-from builder.core.store.files import space_errors, write_atomic, write_output
+from builder.core.errors import SpaceError
+from builder.core.store.files import NotWritable, space_errors, write_atomic, write_output
 
 
 def test_write_atomic(tmp_path):
@@ -54,7 +54,7 @@ def test_full_disk_of_a_solver(tmp_path, number):
 def test_not_writable(tmp_path, number, name):
     """A folder that cannot be written to is not a full disk."""
     path = None if name is None else str(tmp_path / name) if name != ".." else str(tmp_path.parent)
-    with pytest.raises(BuilderError) as e, space_errors(tmp_path):
+    with pytest.raises(NotWritable) as e, space_errors(tmp_path):
         raise OSError(number, os.strerror(number), path)
     assert e.value.message == f"cannot write to {tmp_path}: {os.strerror(number)}"
-    assert type(e.value) is BuilderError and e.value.exit_code == 1 and e.value.hint
+    assert e.value.exit_code == 1 and e.value.hint
