@@ -87,8 +87,8 @@ test-user: setup ## run make image, unit tests and walks as an ordinary user of 
 test-all: ## run all tests, those with heavy parts (engines, Slurm, a browser, torch) too
 	@$(MAKE) test HEAVY=yes
 
-soak: setup parts ## run the fuzz tests for long (root)
-	@HYPOTHESIS_PROFILE=soak $(PYTEST) tests/unit -k fuzz $(PYTEST_ARGS)
+soak: setup parts ## run the fuzz tests for long, with 77 killed builds, 100 flipped bits, full disks (root)
+	@HYPOTHESIS_PROFILE=soak $(PYTEST) tests/unit tests/integration/test_chaos.py -k "fuzz or chaos" $(PYTEST_ARGS)
 
 lint: setup ## ruff, mypy --strict and shellcheck
 	@$(BIN)/ruff check .

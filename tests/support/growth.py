@@ -26,7 +26,7 @@ MOST = 2.6
 #: CPU seconds of the smaller reading at least: less is the noise of the clock.
 _LEAST = 0.02
 #: Readings of which the fastest counts, and tries of which the best counts.
-_READINGS, _TRIES = 2, 4
+_READINGS, _TRIES = 3, 8
 #: CPU seconds for 2,048 characters from which a regular expression is measured.
 _SUSPECT = 0.002
 #: How many alternatives, pieces and characters of a regular expression are tried.

@@ -33,7 +33,7 @@ from builder.deliver.site.arguments import read_env_file
 from builder.deliver.smoke.reports import read_report
 from builder.formats.layers.elf import ElfReader
 from builder.formats.layers.licences import wheel_licences
-from builder.formats.net import apt, simpleindex
+from builder.formats.net import answers, apt, simpleindex
 from builder.formats.net.pipconfig import pip_configuration
 from builder.formats.oci.documents import load_json
 from builder.formats.oci.reference import Reference
@@ -107,7 +107,7 @@ TEXTS: dict[str, tuple[Callable[[str], object], list[tuple[str, str, str]]]] = {
     "formats/net/apt.py: lines": (lambda text: list(apt.parse_sources("x.list", text)), [
         ("deb ", "[", ""), ("deb [", "a=b ", "] x y z"), ("deb", " ", ""), ("", "deb x y z\n", ""),
     ]),
-    "formats/net/simpleindex.py: json": (lambda text: simpleindex._of_json(text.encode()), [
+    "formats/net/answers.py": (lambda text: answers.load_json(text.encode()), [
         ('{"files": [', '{"url": "x"},', "{}]}"), ("", "[", ""),
     ]),
     "formats/net/simpleindex.py: html": (simpleindex._of_html, [("", '<a href="x">', ""), ("", "a", "")]),
@@ -192,7 +192,7 @@ FILES: dict[tuple[str, str], tuple[Callable[[Path], object], list[tuple[str, str
         ("", "-----BEGIN PUBLIC KEY-----", ""), ("", "-", ""),
     ]),
     ("report.json", "deliver/smoke/reports.py"): (read_report, [('{"a": [', "1,", "1]}"), ("", "[", "")]),
-    ("x.py", "cli/start/imports.py"): (lambda path: list(imported_modules(path)), [
+    ("x.py", "cli/start/imports.py"): (lambda path: list(imported_modules([path])), [
         ("", "import a\n", ""), ("", "(", ""), ("", "a<", "a"), ("", "-", "1"), ("", "a.", "b"),
     ]),
 }  # fmt: skip
@@ -334,6 +334,7 @@ DYNAMIC = {
     "deliver/smoke/": "names of figures and packages, and texts of 100 characters",
     "formats/net/proxies.py: pattern": "the name of a host",
     "formats/net/trust.py: pattern": "one line of an error",
+    "formats/net/urlvariables.py: pattern": "beginnings of URLs",
     "formats/trees/ignore.py: linear": "test_ignored",
     "formats/trees/project.py: ": "a word",
     "lock/config/fields.py: ": "a value of a recipe",
@@ -391,8 +392,7 @@ OTHERS = {
         "deliver/site/scheduler.py",
     ], "JSON of a program of this machine"),
     **dict.fromkeys([
-        "build/sources/archive.py", "build/wheels/requirements.py", "lock/sourcesolve.py",
-        "formats/layers/conda_archive.py", "formats/registry/oras.py",
+        "formats/layers/zips.py", "formats/registry/oras.py", "lock/sourcesolve.py",
     ], "an archive, whose members are read once"),
     "build/wheels/backend.py": "the rows lock/tomlfile.py, cli/start/imports.py and formats/net/pipconfig.py",
     "cli/start/found.py": "the row lock/environment.py",

@@ -141,7 +141,7 @@ class LayerMaker:
         if missing:
             prepare(missing)
             total = sum(plan.unpacked for plan in missing)
-            require_space(store.root, total // 2, "the layers")
+            require_space(store.root, total // 2, "writing the layers")
             reporter, task = self.work.reporter, self.task
             written = run_task(self._write, missing, jobs, reporter, task, lambda p: p.unpacked)
             found |= {plan.key: layer for plan, layer in written}

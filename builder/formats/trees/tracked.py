@@ -23,7 +23,7 @@ MAX_INDEX = 256 << 20
 #: Bytes of a file that names a folder of git.
 _MAX_LINE = 64 << 10
 #: The folder that a repository is for, relative to it (git-config, core.worktree).
-_WORKTREE = re.compile(r'(?im)^\s*worktree\s*=\s*"?([^"\n]+)')
+_WORKTREE = re.compile(r'(?im)^[ \t]*worktree[ \t]*=[ \t]*"?([^"\n]+)')
 _SUBMODULE, _FOLDER = 0o160000, 0o040000
 #: Bytes of an entry before its flags, with a SHA-1.
 _FLAGS = 60
