@@ -25,7 +25,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
     """A file system of a size (``1m``) in ``folder``, which must not exist. Needs root."""
     folder.mkdir()
     if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", folder], capture_output=True
     ).returncode:
         part_missing("only root can mount a tmpfs")
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+import stat
 from enum import Enum
 from pathlib import Path
 
@@ -131,7 +132,7 @@ def _require_own(root: Path) -> None:
     except OSError:  # reading finds nothing, and writing reports it
         return
     hint = f"chmod 700 {shlex.quote(str(root))}, or set BUILDER_CACHE to another folder"
-    if not is_own or os.geteuid() not in (0, info.st_uid):
+    if not is_own or info.st_mode & stat.S_ISVTX or os.geteuid() not in (0, info.st_uid):
         own = shlex.quote(str(root / user_name())) if os.access(root, os.W_OK) else "FOLDER"
         hint = f"use one of your own: export BUILDER_CACHE={own}"
     raise BuilderError(f"another user owns the cache {root}, or may write to it", hint)
