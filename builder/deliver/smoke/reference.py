@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from builder.core.datafiles import table
 
@@ -39,22 +39,14 @@ class PublishedFigure(_ReferenceModel):
     """For an all-reduce: the number of GPUs that took part."""
     algorithm: str = ""
     """For an all-reduce: ``nvls`` or ``ring``; empty if the source does not say."""
-    limits: Annotated[Limits | None, BeforeValidator(lambda pair: pair[::-1])] = None
-    """Fractions below which a value warns and fails, in the file in the other order; None: those of
-    ``limits.py``."""
+    limits: Limits | None = None
+    """Fractions below which a value warns and fails; None: those of ``limits.py``."""
 
     @property
     def bytes(self) -> int:
         """The size of the array; 0 if it is unknown or not a size in MiB or GiB."""
         count, _, unit = self.size.partition(" ")
         return int(float(count) * _UNITS[unit]) if unit in _UNITS else 0
-
-
-#: One figure, or a list of them: all-reduce by size, number of GPUs and algorithm.
-_Figures = Annotated[
-    tuple[PublishedFigure, ...],
-    BeforeValidator(lambda item: item if isinstance(item, list) else [item]),
-]
 
 
 class Device(_ReferenceModel):
@@ -69,20 +61,13 @@ class Device(_ReferenceModel):
     """The smallest and the largest memory size that this GPU reports, in GiB."""
     multiprocessors: int
     """0 if the number is not known."""
-    peaks: Annotated[dict[str, float | str], Field(alias="peak")]
-    """Theoretical peaks in TFLOP/s or GB/s (``fp32``, ``bf16``, ``memory``...), and ``source``."""
-    achieved: dict[str, _Figures]
-    """Published figures of products and ``copy``, ``triad``, ``transfer``, ``allreduce``."""
-
-    @property
-    def peak(self) -> dict[str, float]:
-        """The theoretical peaks."""
-        return {key: float(value) for key, value in self.peaks.items() if key != "source"}
-
-    @property
-    def peak_source(self) -> str:
-        """A key of :attr:`References.sources`."""
-        return str(self.peaks["source"])
+    peak: dict[str, float]
+    """Theoretical peaks in TFLOP/s or GB/s (``fp32``, ``bf16``, ``memory``...)."""
+    peak_source: str
+    """A key of :attr:`References.sources`."""
+    achieved: dict[str, tuple[PublishedFigure, ...]]
+    """Published figures of products and ``copy``, ``triad``, ``transfer``, ``allreduce``: one, or
+    all-reduce by size, number of GPUs and algorithm."""
 
     @property
     def is_amd(self) -> bool:
