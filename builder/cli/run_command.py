@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,13 +35,8 @@ def run(
     image: str,
     digest: str,
     no_build: bool,
-    gpus: int | None,
-    binds: tuple[str, ...],
-    env: tuple[str, ...],
-    env_file: str,
-    workdir: str | None,
     no_bind: bool,
-    interactive: bool,
+    **values: Any,
 ) -> None:
     """Run COMMAND in TARGET's image with the container runtime and the settings of its site.
 
@@ -67,17 +62,13 @@ def run(
         options = {"--image": image, "--digest": digest, "--no-build": no_build}
         about = f"{{}} needs a target, and {reference} is an image"
         refuse(options | {"--print": only_print}, about, "leave out {}")
-    request = ContainerRequest(
-        image="",
-        command=command,
-        gpus=gpus,
-        binds=tuple(parse_bind(bind) for bind in binds),
-        env=parse_env(env),
-        env_file=from_user(env_file),
-        interactive=interactive,
-        workdir=None if workdir is None else from_user(workdir),
-        may_build=not no_build,
-    )
+    # The other options' names are those of the request's fields.
+    values["binds"] = tuple(map(parse_bind, values["binds"]))
+    values["env"] = parse_env(values["env"])
+    values["env_file"] = from_user(values["env_file"])
+    if values["workdir"] is not None:
+        values["workdir"] = from_user(values["workdir"])
+    request = ContainerRequest("", command, **values, may_build=not no_build)
     if recipe is None:
         work, root = context.work, context.root
         context_exit(run_reference(reference, request, work, bind=not no_bind, root=root))
