@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from builder.core.datafiles import table
 from builder.core.errors import BuilderError, ConfigError, UsageError
@@ -17,6 +15,17 @@ from builder.core.text import Table, human_bytes, parse_bytes
 
 from .context import Context, context_exit, with_context
 from .options import flag, option
+
+#: Days after which a file of the cache that was not used is removed.
+PRUNE_DAYS = 30
+
+
+def _size(text: str) -> int:
+    """Return the bytes of a value of ``--max-size``. Raise BadParameter if it is no size."""
+    size = parse_bytes(text)
+    if size is None:
+        raise click.BadParameter(f"{text!r} is not a size: write 50G, 50GiB or 500M")
+    return size
 
 
 @click.group()
@@ -46,13 +55,13 @@ def cache_info(context: Context) -> None:
 
 
 @cache.command("prune")
-@option("--older-than", "days", type=click.FloatRange(min=0), default=30.0, show_default=True)
-@option("--max-size", metavar="SIZE")
+@option("--older-than", "days", type=click.FloatRange(min=0))
+@option("--max-size", "limit", type=_size, metavar="SIZE")
 @flag("--packages")
 @flag("--all", "everything")
 @with_context
 def cache_prune(
-    context: Context, days: float, max_size: str | None, packages: bool, everything: bool
+    context: Context, days: float | None, limit: int | None, packages: bool, everything: bool
 ) -> None:
     """Remove files that were not used recently, leftovers of killed builds, and untagged images in
     dist/.
@@ -68,9 +77,15 @@ def cache_prune(
     """
     from builder.core.store.prune import cache_size
 
-    _refuse_several({"--max-size": max_size, "--packages": packages, "--all": everything})
-    limit, cache, warnings = _limit(max_size), context.settings.cache, table(__file__, "cache.yaml")
-    freed, stuck = prune_all(context, None if everything else days, limit, packages=packages)
+    options = {"--older-than": days is not None, "--max-size": limit is not None}
+    options |= {"--packages": packages, "--all": everything}
+    given = [name for name, is_given in options.items() if is_given]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} contradict each other", "name one of them")
+    cache, warnings = context.settings.cache, table(__file__, "cache.yaml")
+    if not given:
+        days = PRUNE_DAYS
+    freed, stuck = prune_all(context, days, limit, packages=packages)
     left, paths = cache_size(cache), list(map(str, stuck))
     text = f"freed {human_bytes(freed)}; {human_bytes(left)} left in {cache}"
     if limit is not None and left > limit:
@@ -102,23 +117,3 @@ def prune_all(
         cache, tmpdir = settings.cache, settings.tmpdir
         freed += prune(cache, tmpdir, days, limit, stuck.add, packages=packages)
     return freed, [path for path in sorted(stuck) if stuck.isdisjoint(path.parents)]
-
-
-def _refuse_several(options: Mapping[str, object]) -> None:
-    """Raise UsageError if more than one option says what is removed."""
-    source = click.get_current_context().get_parameter_source("days")
-    is_given = {"--older-than": source == ParameterSource.COMMANDLINE}
-    given = [name for name, value in {**options, **is_given}.items() if value]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} contradict each other", "name one of them")
-
-
-def _limit(text: str | None) -> int | None:
-    """Return the bytes of ``--max-size``; None without it. Raises UsageError if it is no size."""
-    if text is None:
-        return None
-    size = parse_bytes(text)
-    if size is None:
-        hint = "write --max-size 50G, 50GiB or 500M"
-        raise UsageError(f"--max-size {text!r} is not a size", hint)
-    return size

@@ -15,7 +15,7 @@ from builder.core.interrupts import catch_ctrl_c
 from builder.core.settings import Settings
 from builder.core.text import human_bytes
 
-from .cache import prune_all
+from .cache import PRUNE_DAYS, prune_all
 from .context import Context
 from .leave import leave
 from .options import decorated, flag, option, tag_option
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 #: Options even when no recipe declares these groups yet; the error then explains how to declare one.
 USUAL_GROUPS = ("ml", "gui")
-#: Days after which prune removes a file of the cache that was not used.
-PRUNE_DAYS = 30
 _OPTIONS = decorated(
     flag("-y", "--yes"),
     flag("--dry-run"),
