@@ -14,7 +14,7 @@ from builder.deliver.project import Project
 from builder.deliver.publishing.sides import BUILD, built_side, named_side, run_sides
 from builder.deliver.publishing.smoke_record import SmokeRecord
 from builder.deliver.smoke.ab import MIN_ROUNDS, Ab, compare_rounds
-from builder.deliver.smoke.abrun import AbRuns, Side, ab_options
+from builder.deliver.smoke.abrun import AbRuns, AbTest, Side, ab_options
 from builder.deliver.smoke.run import SmokeReport
 from builder.deliver.smoke.slurm import check_smoke_job
 from builder.deliver.smoke.suggested import TORCH, SmokePlan, plan_smoke
@@ -106,8 +106,7 @@ def compare_pair(
     sides = {"old": images[pair[0]], "new": images[pair[1]]}
     if sides["old"].digest == sides["new"].digest:
         project.work.reporter.note("both images are the same: what differs is the machine")
-    rounds = rounds or MIN_ROUNDS
-    runs = run_sides(project, recipe, sides, options=options, rounds=rounds, slurm=job)
+    runs = run_sides(project, AbTest(sides, recipe, options, rounds or MIN_ROUNDS), job)
     test = PairTest(recipe.name, sides, runs)
     for run in test.failed:
         # an earlier pass does not count any more

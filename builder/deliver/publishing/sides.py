@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +11,8 @@ from builder.core.errors import UsageError
 from builder.core.model import Image, SifImage
 from builder.deliver.project import Project
 from builder.deliver.site.runtimes.table import runtime_of
-from builder.deliver.smoke.abrun import AbRuns, Side, ab_here, ab_on_slurm
-from builder.deliver.smoke.options import SlurmOptions, SmokeOptions
+from builder.deliver.smoke.abrun import AbRuns, AbTest, Side, ab_here, ab_on_slurm
+from builder.deliver.smoke.options import SlurmOptions
 from builder.deliver.smoke.slurm import complete_job, sized
 from builder.formats.oci.layout import write_layout
 from builder.formats.oci.reference import is_digest, is_tag
@@ -80,15 +79,7 @@ def named_side(text: str, recipe: Recipe, project: Project, slurm: SlurmOptions 
     return _side_of_job(text, reference, recipe, project)
 
 
-def run_sides(
-    project: Project,
-    recipe: Recipe,
-    sides: Mapping[str, Side],
-    *,
-    options: SmokeOptions,
-    rounds: int,
-    slurm: SlurmOptions | None = None,
-) -> AbRuns:
+def run_sides(project: Project, test: AbTest, slurm: SlurmOptions | None) -> AbRuns:
     """Test both images in turn, on this host or in one job; store reports in ``reports/TARGET``.
 
     Raises:
@@ -97,15 +88,12 @@ def run_sides(
     """
     work, reports = project.work, project.reports
     if slurm is None:
-        return ab_here(sides, recipe, work, options=options, rounds=rounds, folder=reports)
-    for side in sides.values():
+        return ab_here(test, work, reports)
+    for side in test.sides.values():
         if isinstance(side.artifact, Image) and side.reference.startswith("oci:"):
             write_layout(side.artifact, project.layout, None, work.store)
-    folder = (reports / recipe.name).absolute()
-    slurm = sized(slurm, recipe, all_gpus=options.all_gpus)
-    return ab_on_slurm(
-        sides, recipe, folder, slurm=slurm, options=options, rounds=rounds, reporter=work.reporter
-    )
+    slurm = sized(slurm, test.recipe, all_gpus=test.options.all_gpus)
+    return ab_on_slurm(test, slurm, (reports / test.recipe.name).absolute(), work.reporter)
 
 
 def _repository(recipe: Recipe) -> str:

@@ -191,7 +191,7 @@ class ReleaseTest:
             UsageError: the image computes nothing, or no job of the site can run both images.
         """
         from builder.deliver.smoke.ab import MIN_ROUNDS, compare_rounds
-        from builder.deliver.smoke.abrun import ab_options
+        from builder.deliver.smoke.abrun import AbTest, ab_options
 
         from .sides import built_side, named_side, run_sides
 
@@ -204,7 +204,7 @@ class ReleaseTest:
             "old": named_side(old, recipe, project, self.job),
             "new": built_side(project, result, self.job, reference=new),
         }
-        runs = run_sides(project, recipe, sides, options=options, rounds=MIN_ROUNDS, slurm=self.job)
+        runs = run_sides(project, AbTest(sides, recipe, options, MIN_ROUNDS), self.job)
         found = compare_rounds([[run.report for run in reports] for reports in runs.rounds])
         reasons = [*found.notes, *(text for run in runs.all for text in _found(run.report, "fail"))]
         again = f"builder smoke {recipe.name} --ab {old} build{' --on slurm' if self.job else ''}"

@@ -61,8 +61,18 @@ class Side:
     """Of an image that was built here: its reports list the packages."""
 
 
-#: ``old`` and ``new``.
-Sides = Mapping[str, Side]
+@dataclass(frozen=True, slots=True)
+class AbTest:
+    """Two images, and how they are tested in turn."""
+
+    sides: Mapping[str, Side]
+    """``old`` and ``new``."""
+    recipe: Recipe
+    """The target: its GPUs, the prefix of its environment, and its site."""
+    options: SmokeOptions
+    """See :func:`ab_options`."""
+    rounds: int
+    """The number of rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,22 +110,12 @@ def ab_options(plan: SmokePlan, options: SmokeOptions) -> SmokeOptions:
     return replace(options, plan=SmokePlan(plan.framework))
 
 
-def ab_here(
-    sides: Sides,
-    recipe: Recipe,
-    work: Workspace,
-    *,
-    options: SmokeOptions,
-    rounds: int,
-    folder: Path,
-) -> AbRuns:
+def ab_here(test: AbTest, work: Workspace, folder: Path) -> AbRuns:
     """Test both images in turn on this host.
 
     Args:
-        sides: the images.
-        recipe: the target: its GPUs, and the prefix of its environment.
-        options: see :func:`ab_options`.
-        rounds: the number of rounds.
+        test: the images; ``artifact`` is what runs.
+        work: the workspace.
         folder: where reports are stored, as ``TARGET/DIGEST-TIME.json``.
 
     Raises:
@@ -128,24 +128,24 @@ def ab_here(
         program.write_bytes(smoke_program())
         program.chmod(0o644)
 
-        def test(side: str, options: SmokeOptions) -> SmokeReport:
-            one = sides[side]
+        def run(side: str, options: SmokeOptions) -> SmokeReport:
+            one = test.sides[side]
             assert one.artifact is not None
             return smoke(one.artifact, recipe, work, options=options, lock=one.lock, folder=folder)
 
-        options = replace(options, program=program)
+        recipe, options = test.recipe, replace(test.options, program=program)
         done: list[SmokeReport] = []
         for side in ("old", "new"):
-            work.reporter.note(f"the {side} image, {sides[side].name}: first run")
-            done.append(test(side, options))
+            work.reporter.note(f"the {side} image, {test.sides[side].name}: first run")
+            done.append(run(side, options))
             if done[-1].verdict == "error":
                 return AbRuns(done)
             options = replace(options, runner=done[-1].runner)
         # What is measured once for the host was measured in the first runs.
         options = replace(options, device_only=True)
-        for number in range(1, rounds + 1):
-            work.reporter.note(f"round {number} of {rounds}: {', '.join(ROUND)}")
-            done += [test(side, options) for side in ROUND]
+        for number in range(1, test.rounds + 1):
+            work.reporter.note(f"round {number} of {test.rounds}: {', '.join(ROUND)}")
+            done += [run(side, options) for side in ROUND]
     return AbRuns(done)
 
 
@@ -170,24 +170,14 @@ class _Run:
 
 
 def ab_on_slurm(
-    sides: Sides,
-    recipe: Recipe,
-    folder: Path,
-    *,
-    slurm: SlurmOptions,
-    options: SmokeOptions,
-    rounds: int,
-    reporter: Reporter = QUIET,
+    test: AbTest, slurm: SlurmOptions, folder: Path, reporter: Reporter = QUIET
 ) -> AbRuns:
     """Test both images in turn in one job, on the same nodes.
 
     Args:
-        sides: the images; ``reference`` is what the job runs.
-        recipe: the target, with its site.
-        folder: ``reports/TARGET``, on a file system that the nodes share.
+        test: the images; ``reference`` is what the job runs.
         slurm: the size of the job.
-        options: see :func:`ab_options`.
-        rounds: the number of rounds.
+        folder: ``reports/TARGET``, on a file system that the nodes share.
         reporter: receives progress messages.
 
     Raises:
@@ -195,12 +185,13 @@ def ab_on_slurm(
         RunnerError: Slurm rejects the job, or does not answer.
         SpaceError: there is no space for a report.
     """
+    recipe, options = test.recipe, test.options
     require_slurm(recipe)
-    every, runner = enumerate(("old", "new", *ROUND * rounds)), job_runner(recipe)
-    runs = [_Run(f"{n:02}-{name}", name, sides[name], is_first=n < 2) for n, name in every]
+    every, runner = enumerate(("old", "new", *ROUND * test.rounds)), job_runner(recipe)
+    runs = [_Run(f"{n:02}-{name}", name, test.sides[name], is_first=n < 2) for n, name in every]
     done: list[SmokeReport] = []
     with temporary_folder(folder, 0o755) as work:
-        script = _write_job(runs, recipe, work, slurm, options)
+        script = _write_job(runs, test, work, slurm)
         number, state = run_script(script, recipe, work, slurm.nodes, reporter)
         for run in runs:
             side, output = run.side, folder / f"job-{number}-{run.folder}.out"
@@ -223,14 +214,13 @@ def _checked(report: Report, side: Side, recipe: Recipe, work: Path) -> Report:
     return could_not_run(recipe, "image", seen, "the file has changed: start again")
 
 
-def _write_job(
-    runs: list[_Run], recipe: Recipe, work: Path, slurm: SlurmOptions, options: SmokeOptions
-) -> str:
+def _write_job(runs: list[_Run], test: AbTest, work: Path, slurm: SlurmOptions) -> str:
     """Write a script for each kind of run, and a folder for each run; return the job's script.
 
     The scripts are those of ``builder job``, so they start the image as any job of the site does.
     Each run starts in its own folder, even if the previous run failed.
     """
+    recipe, options = test.recipe, test.options
     # half of all limits and of a cold start, and one hang
     usual_s = _USUAL_PART * (len(runs) * options.whole_timeout_s + START_S)
     time_s = usual_s + options.limit_s + MARGIN_S

@@ -11,7 +11,7 @@ from builder.deliver.launch import pair as pair_module
 from builder.deliver.publishing import sides
 from builder.deliver.publishing.smoke_record import SmokeRecord
 from builder.deliver.smoke.ab import ROUND
-from builder.deliver.smoke.abrun import AbRuns, Side
+from builder.deliver.smoke.abrun import AbRuns, AbTest, Side
 from builder.deliver.smoke.run import SmokeReport
 from tests.support.reports import a100
 from tests.support.smoke_project import NEW, OLD, SmokeProject
@@ -26,8 +26,8 @@ class Project(SmokeProject):
     named: list[Any]
     ran: dict[str, Any]
 
-    def runs(self, *args: Any, rounds: int, **options: Any) -> AbRuns:
-        self.ran = {"rounds": rounds, **options}
+    def runs(self, project: Any, test: AbTest, slurm: Any) -> AbRuns:
+        self.ran = {"rounds": test.rounds, "options": test.options, "slurm": slurm}
         kinds = dict(zip(("old", "new"), self.verdicts, strict=True))
         first = [self._report(side, 0, kind) for side, kind in kinds.items()]
         if "error" in self.verdicts:

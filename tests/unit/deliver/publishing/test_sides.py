@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from builder.deliver.project import Project
 from builder.deliver.publishing import sides as module
 from builder.deliver.publishing.destination import open_destination
 from builder.deliver.publishing.sides import built_side, named_side
-from builder.deliver.smoke.abrun import Side
-from builder.deliver.smoke.options import SlurmOptions
+from builder.deliver.smoke.abrun import AbTest, Side
+from builder.deliver.smoke.options import SlurmOptions, SmokeOptions
 from builder.formats.oci.layout import list_tags, read_layout, write_layout
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.images import make_layer, make_test_image
@@ -102,7 +101,7 @@ def test_files_of_jobs(
     assert side.reference == f"oci:{project.layout}@{image.digest}"
     monkeypatch.setattr(module, "ab_on_slurm", lambda *a, **k: None)
     recipe = built(tmp_path, site=OWN).recipe
-    module.run_sides(project, recipe, {"old": side}, options=module.SmokeOptions(), rounds=2, slurm=JOB)
+    module.run_sides(project, AbTest({"old": side}, recipe, SmokeOptions(), rounds=2), JOB)
     assert read_layout(project.layout, image.digest).digest == image.digest
     assert not list_tags(project.layout), "no target gets another image"
 
@@ -126,10 +125,9 @@ def test_all_gpus_of_a_job(
 ) -> None:
     """The job gets the node's GPUs with --all-gpus only."""
     asked: list[SlurmOptions] = []
-    monkeypatch.setattr(module, "ab_on_slurm", lambda *a, slurm, **k: asked.append(slurm))
+    monkeypatch.setattr(module, "ab_on_slurm", lambda test, slurm, *a: asked.append(slurm))
     recipe = built(tmp_path, site={**SITE, "node": {"gpus": 4, "cores": 32}}).recipe
-    options = module.SmokeOptions()
     for all_gpus in (False, True):
-        wanted = replace(options, all_gpus=all_gpus)
-        module.run_sides(project, recipe, {}, options=wanted, rounds=2, slurm=JOB)
+        test = AbTest({}, recipe, SmokeOptions(all_gpus=all_gpus), rounds=2)
+        module.run_sides(project, test, JOB)
     assert [slurm.gpus for slurm in asked] == [None, 4]

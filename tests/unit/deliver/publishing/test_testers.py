@@ -19,12 +19,11 @@ from builder.deliver.publishing.release import PROVENANCE, SMOKE_REPORT
 from builder.deliver.publishing.smoke_record import SmokeRecord
 from builder.deliver.publishing.testers import Release, ReleaseTest
 from builder.deliver.smoke.ab import ROUND
-from builder.deliver.smoke.abrun import AbRuns
+from builder.deliver.smoke.abrun import AbRuns, AbTest
 from builder.deliver.smoke.options import SlurmOptions, SmokeOptions
 from builder.deliver.smoke.run import SmokeReport
 from builder.deliver.smoke.suggested import SmokePlan
 from builder.formats.oci.layout import list_tags
-from builder.lock.config.recipe import Recipe
 from tests.support.fake_slurm import put_fake_slurm, ran
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.images import make_layer, make_test_image
@@ -129,8 +128,8 @@ def test_ab(
     """The image that latest names is run against the new one, and decides whether tags move."""
     asked: list[Any] = []
 
-    def run_sides(owner: Project, recipe: Recipe, sides: Any, **options: Any) -> AbRuns:
-        asked.append((sides["old"].digest, sides["new"].digest, options["slurm"]))
+    def run_sides(owner: Project, test: AbTest, slurm: SlurmOptions | None) -> AbRuns:
+        asked.append((test.sides["old"].digest, test.sides["new"].digest, slurm))
         return runs
 
     monkeypatch.setattr(sides, "run_sides", run_sides)

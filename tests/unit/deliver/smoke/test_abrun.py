@@ -18,7 +18,7 @@ from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.deliver.smoke import abrun
 from builder.deliver.smoke.ab import ROUND
-from builder.deliver.smoke.abrun import AbRuns, Side, ab_here, ab_on_slurm, ab_options
+from builder.deliver.smoke.abrun import AbRuns, AbTest, Side, ab_here, ab_on_slurm, ab_options
 from builder.deliver.smoke.options import SlurmOptions, SmokeOptions
 from builder.deliver.smoke.run import SmokeReport
 from builder.deliver.smoke.suggested import TORCH, SmokePlan
@@ -64,15 +64,9 @@ def here(
 
     monkeypatch.setattr(abrun, "smoke", smoke)
     settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
-    found = ab_here(
-        SIDES,
-        recipe,
-        Workspace(settings, Store(settings.cache)),
-        options=SmokeOptions(plan=TORCH),
-        rounds=2,
-        folder=tmp_path / "reports",
-    )
-    return found, asked
+    test = AbTest(SIDES, recipe, SmokeOptions(plan=TORCH), rounds=2)
+    work = Workspace(settings, Store(settings.cache))
+    return ab_here(test, work, tmp_path / "reports"), asked
 
 
 def test_order(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,14 +112,9 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def in_job(recipe: Recipe, tmp_path: Path, sides: Any = SIDES, **options: Any) -> AbRuns:
-    return ab_on_slurm(
-        sides,
-        recipe,
-        tmp_path / "reports" / "gpu",
-        slurm=SlurmOptions(account="me", **options),
-        options=SmokeOptions(devices=1),
-        rounds=2,
-    )
+    test = AbTest(sides, recipe, SmokeOptions(devices=1), rounds=2)
+    slurm = SlurmOptions(account="me", **options)
+    return ab_on_slurm(test, slurm, tmp_path / "reports" / "gpu")
 
 
 @pytest.mark.usefixtures("submitted")
