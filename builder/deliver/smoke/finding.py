@@ -71,40 +71,39 @@ def grade_case(case: Case, report: Report) -> Finding:
     """Return the finding about a case; ``skip`` if it is shown and not graded."""
     value = case.value
     status, fraction = evaluate(value, case.reference, case.limits)
+    status, seen, advice = _graded(case, report, status)
     reference = format_value(case.reference, value.unit)
-    seen = f"{format_value(value.median, value.unit)}: {fraction:.0%} of {reference} ({case.what})"
-    if value.is_unbound:
-        seen += "; not graded: the process could not be bound to the GPU's NUMA node"
-        return _finding(case, "skip", seen, "", fraction)
-    if status == "pass":
-        return _passed(case, seen, fraction)
-    if case.unfair:
-        return _finding(case, "skip", f"{seen}; not graded: {case.unfair}", "", fraction)
-    variables = ", ".join(slowing(variables_of(report), value.id))
-    if variables:
-        advice = f"unset {variables} and measure again"
-        return _finding(case, "warn", f"{seen}; {variables} is set", advice, fraction)
-    state = state_text(value.item, value.facts)
-    seen += f"; {state}" if state else ""
-    return _finding(case, status if case.may_fail else "warn", seen, case.advice, fraction)
-
-
-def _passed(case: Case, seen: str, fraction: float) -> Finding:
-    """Return the finding about a value that is not low: it may be too high, or unsteady."""
-    value = case.value
-    if case.peak and value.lower_bound > TOO_HIGH * case.peak:
-        return _finding(case, "warn", seen, advice_for("impossible"), fraction)
-    if value.spread > UNSTEADY:
-        seen = f"{seen}; varies by {value.spread:.0%}"
-        return _finding(case, "warn", seen, advice_for("unsteady"), fraction)
-    if value.lower_bound > TOO_HIGH * case.reference:
-        seen += f"; {TOO_LOW_NOTE}" if case.is_best else ""
-    return _finding(case, "pass", seen, "", fraction)
-
-
-def _finding(case: Case, status: Status, seen: str, advice: str, fraction: float) -> Finding:
-    value = case.value
-    out = finding(value.id, status, seen, advice) | {"basis": case.basis, "unit": value.unit}
-    out |= {"value": value.median, "reference": case.reference, "fraction": round(fraction, 4)}
+    shown = f"{format_value(value.median, value.unit)}: {fraction:.0%} of {reference} ({case.what})"
+    out = finding(value.id, status, f"{shown}{seen}", advice)
+    out |= {"basis": case.basis, "unit": value.unit, "value": value.median}
+    out |= {"reference": case.reference, "fraction": round(fraction, 4)}
     optional = {"device": value.where, "source": case.source}
     return out | {key: text for key, text in optional.items() if text}
+
+
+def _graded(case: Case, report: Report, status: Status) -> tuple[Status, str, str]:
+    """Return the status of a case, what follows its figures in the text, and the advice."""
+    value = case.value
+    if value.is_unbound:
+        why = "the process could not be bound to the GPU's NUMA node"
+        return "skip", f"; not graded: {why}", ""
+    if status == "pass":
+        return _passed(case)
+    if case.unfair:
+        return "skip", f"; not graded: {case.unfair}", ""
+    variables = ", ".join(slowing(variables_of(report), value.id))
+    if variables:
+        return "warn", f"; {variables} is set", f"unset {variables} and measure again"
+    state = state_text(value.item, value.facts)
+    return status if case.may_fail else "warn", f"; {state}" if state else "", case.advice
+
+
+def _passed(case: Case) -> tuple[Status, str, str]:
+    """Return the same for a value that is not low: it may be too high, or unsteady."""
+    value = case.value
+    if case.peak and value.lower_bound > TOO_HIGH * case.peak:
+        return "warn", "", advice_for("impossible")
+    if value.spread > UNSTEADY:
+        return "warn", f"; varies by {value.spread:.0%}", advice_for("unsteady")
+    is_higher = value.lower_bound > TOO_HIGH * case.reference
+    return "pass", f"; {TOO_LOW_NOTE}" if is_higher and case.is_best else "", ""
