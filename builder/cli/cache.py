@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -79,9 +80,7 @@ def cache_prune(
 
     options = {"--older-than": days is not None, "--max-size": limit is not None}
     options |= {"--packages": packages, "--all": everything}
-    given = [name for name, is_given in options.items() if is_given]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} contradict each other", "name one of them")
+    given = _only_one(options)
     cache, warnings = context.settings.cache, table(__file__, "cache.yaml")
     if not given:
         days = PRUNE_DAYS
@@ -90,13 +89,21 @@ def cache_prune(
     text = f"freed {human_bytes(freed)}; {human_bytes(left)} left in {cache}"
     if limit is not None and left > limit:
         context.output.warn(warnings["too_large"].format(size=human_bytes(left)))
-    if left and not everything and not packages and limit is None:
+    if left and given in ("", "--older-than"):
         text += "; to remove all of it: builder cache prune --all"
     if paths:
         context.output.warn(warnings["stuck"].format(paths=" ".join(map(shlex.quote, paths))))
     context.output.result({"freed": freed, "left": left, "not_removed": paths}, text)
     if paths:
         context_exit(BuilderError.exit_code)
+
+
+def _only_one(options: Mapping[str, bool]) -> str:
+    """Return the option that is given; empty: none. Raise UsageError if there are several."""
+    given = [name for name, is_given in options.items() if is_given]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} contradict each other", "name one of them")
+    return "".join(given)
 
 
 def prune_all(
