@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.build.run import RUNNER_NAMES
-from builder.core.errors import UsageError, refuse
+from builder.core.errors import refuse
 
 from .context import Context, context_exit, target_argument, with_context
-from .options import COUNT, choice, flag, option, origin_annotations
+from .options import COUNT, choice, flag, option, origin_annotations, text_option
 from .slurmoptions import job_options, take_job_options
 
 if TYPE_CHECKING:
-    from builder.deliver.launch.smoke import SmokeOutcome, SmokeRequest
-    from builder.deliver.smoke.run import SmokeReport
-    from builder.lock.config.recipe import Recipe
+    from builder.deliver.launch.pair import PairTest
+    from builder.deliver.launch.smoke import SmokeOutcome
 
 
 @click.command()
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 @flag("--all-gpus")
 @option("--devices", type=COUNT, metavar="N")
 @option("--timeout", "timeout_s", metavar="S", default=420.0, show_default=True)
-@option("--compare", metavar="X")
+@text_option("--compare", "X")
 @option("--ab", "pair", nargs=2, metavar="OLD NEW")
 @option("--rounds", type=click.IntRange(min=3, max=20), metavar="N")
 @job_options
@@ -37,7 +36,7 @@ def smoke(
     context: Context,
     /,
     target: str | None,
-    compare: str | None,
+    compare: str,
     pair: tuple[str, str] | None,
     rounds: int | None,
     image: str,
@@ -51,6 +50,7 @@ def smoke(
         builder smoke lumi-g --on slurm --nodes 2 --account project_465000000
         builder smoke cpu --ab 26.10 build
     """
+    from builder.deliver.launch.pair import compare_pair
     from builder.deliver.launch.smoke import SmokeRequest, smoke_target
     from builder.deliver.smoke.options import SmokeOptions
 
@@ -58,31 +58,35 @@ def smoke(
     options = SmokeOptions(**values)
     origin = map(os.environ.get, ("BUILDER_SOURCE", "BUILDER_REVISION"))
     recipe = context.project.one_recipe(target)
-    request = SmokeRequest(options, slurm, compare or "", origin_annotations(*origin))
-    if pair or rounds:
-        _compare(context, recipe, pair, rounds, request, image)
-        return
-    test = smoke_target(context.project, recipe, request)
-    if test.run.verdict == "none":
-        _print_untested(context, test.run)
+    request = SmokeRequest(options, slurm, compare, origin_annotations(*origin))
+    if pair:
+        others = {"--compare": compare, "--image": image}
+        refuse(others, "{} cannot be combined with --ab", "leave out one of them")
+        _print_pair(context, compare_pair(context.project, recipe, pair, request, rounds))
     else:
-        _print(context, recipe, test, compare or "", everything=everything)
+        refuse({"--rounds": rounds}, "{} requires --ab", "add --ab OLD NEW")
+        test = smoke_target(context.project, recipe, request)
+        _print(context, test, compare, everything=everything)
 
 
-def _print(
-    context: Context, recipe: Recipe, test: SmokeOutcome, compare: str, *, everything: bool
-) -> None:
-    """Print the result, and end the command with its exit code."""
+def _print(context: Context, test: SmokeOutcome, compare: str, *, everything: bool) -> None:
+    """Print the result, or why the recipe has no test, and end the command with its exit code."""
+    from builder.deliver.smoke.grade import MEANINGS
     from builder.deliver.smoke.table import render, render_changes
 
     run, comparison = test.run, test.comparison
-    context.output.table(render(run, everything=everything))
+    name = run.report["image"]["target"]
+    if run.verdict == "none":
+        context.output.note(f"{name} is not smoke-tested: {run.report['test']['none']}")
+        context.output.note(MEANINGS[run.verdict])
+    else:
+        context.output.table(render(run, everything=everything))
     if comparison and (compare or everything or comparison.changed):
-        name = compare or "earlier runs on GPUs of the same model"
-        context.output.table(render_changes(comparison, name))
+        earlier = compare or "earlier runs on GPUs of the same model"
+        context.output.table(render_changes(comparison, earlier))
     context.output.result(
         {
-            "target": recipe.name,
+            "target": name,
             "digest": run.image_digest,
             "runner": run.runner,
             "verdict": run.verdict,
@@ -95,39 +99,10 @@ def _print(
     _exit(context, test.exit_code)
 
 
-def _print_untested(context: Context, run: SmokeReport) -> None:
-    """Print that the recipe does not test the image, and the reason."""
-    from builder.deliver.smoke.grade import MEANINGS
-
-    name, reason = run.report["image"]["target"], run.report["test"]["none"]
-    context.output.note(f"{name} is not smoke-tested: {reason}")
-    context.output.note(MEANINGS[run.verdict])
-    context.output.result(
-        {"target": name, "digest": run.image_digest, "verdict": run.verdict, "report": run.report}
-    )
-
-
-def _compare(
-    context: Context,
-    recipe: Recipe,
-    pair: tuple[str, str] | None,
-    rounds: int | None,
-    request: SmokeRequest,
-    image: str,
-) -> None:
-    """Compare two images, print the result, and end the command with its exit code.
-
-    Raises:
-        UsageError: the options contradict each other.
-    """
-    from builder.deliver.launch.pair import compare_pair
+def _print_pair(context: Context, test: PairTest) -> None:
+    """Print the result for two images, and end the command with its exit code."""
     from builder.deliver.smoke.table import render, render_ab
 
-    if pair is None:
-        raise UsageError("--rounds requires --ab", "add --ab OLD NEW")
-    others = {"--compare": request.compare, "--image": image}
-    refuse(others, "{} cannot be combined with --ab", "leave out one of them")
-    test = compare_pair(context.project, recipe, pair, request, rounds)
     if test.failed:
         context.output.table(render(test.failed[-1]))
     if test.result is not None:
