@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Sequence
 
@@ -52,13 +53,8 @@ def _how_many_fit(widths: Sequence[int], width: int | None) -> int:
 def _side_by_side(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
     """Return a row, in which a cell can have several lines."""
     texts = [cell.split("\n") for cell in cells]
-    lines = []
-    for number in range(max(map(len, texts))):
-        shown = [text[number] if number < len(text) else "" for text in texts]
-        lines.append(
-            _GAP.join(text.ljust(width) for text, width in zip(shown, widths, strict=False))
-        )
-    return lines
+    lines = itertools.zip_longest(*texts, fillvalue="")
+    return [_GAP.join(map(str.ljust, line, widths)) for line in lines]
 
 
 def _wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
