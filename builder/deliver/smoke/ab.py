@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from builder.bench.report import format_value
 
-from .changes import other_size, size_of
+from .changes import OUTCOME_ORDER, other_size, size_of
 from .limits import Floor, floor_of
 from .values import (
     MEDIAN_ERROR,
@@ -47,7 +47,6 @@ Verdict = Literal["slower", "same", "unsteady"]
 _UNSTEADY = 1.5
 #: The fewest rounds for a verdict: with two, modes of the clock look like an image too often.
 MIN_ROUNDS = 3
-_OUTCOME_ORDER = {"slower": 0, "faster": 1, "same": 2, "shown": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def compare_rounds(rounds: Sequence[Sequence[Report]]) -> Ab:
     noises = [one.noise for one in series if one.floor.decides]
     widened = max(statistics.median(noises or [0.0]), 1.0)
     figures = [one.figure(widened) for one in series]
-    figures.sort(key=lambda f: (_OUTCOME_ORDER[f.outcome], f.ratio, f.id, f.device))
+    figures.sort(key=lambda f: (OUTCOME_ORDER[f.outcome], f.ratio, f.id, f.device))
     # the slower ones come first
     verdict: Verdict = "slower" if figures and figures[0].outcome == "slower" else "same"
     if problem := _no_verdict(len(used), len(rounds), noises):

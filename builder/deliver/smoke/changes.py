@@ -14,7 +14,7 @@ import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from builder.bench.report import format_value
@@ -25,6 +25,8 @@ from .reports import StoredReport
 from .values import Value, devices_of, model_of, number, shares_gpu, usable_values
 
 Outcome = Literal["slower", "faster", "same"]
+#: The order in which figures are shown, by their outcome; ``shown`` is of A/B runs only.
+OUTCOME_ORDER = {"slower": 0, "faster": 1, "same": 2, "shown": 3}
 #: Measurements whose amount of work is fixed, where others use the fastest of several sizes.
 _FIXED_WORK = ("conv.training", "attention")
 #: Sizes that differ by this factor or more are different measurements.
@@ -43,9 +45,8 @@ class Change:
     unit: str
     old: float
     new: float
-    low: float
+    usual: tuple[float, float]
     """The lowest and the highest of the earlier runs."""
-    high: float
     runs: int
     """The number of earlier runs."""
     ratio: float
@@ -55,7 +56,7 @@ class Change:
     @property
     def text(self) -> str:
         """The change: ``248 TFLOP/s -> 225 TFLOP/s, -9.3 % (usual: 246 to 249, 5 runs)``."""
-        values = (self.old, self.new, self.low, self.high)
+        values = (self.old, self.new, *self.usual)
         old, new, low, high = (format_value(value, self.unit) for value in values)
         usual = f"usual: {low} to {high}, {self.runs} runs"
         if self.runs == 1:
@@ -63,9 +64,7 @@ class Change:
         return f"{old} -> {new}, {100 * (self.ratio - 1):+.1f} % ({usual})"
 
     def to_json(self) -> dict[str, Any]:
-        out: dict[str, Any] = {"id": self.id, "model": self.model, "unit": self.unit}
-        out |= {"old": self.old, "new": self.new, "usual": [self.low, self.high], "runs": self.runs}
-        return out | {"ratio": round(self.ratio, 4), "outcome": self.outcome}
+        return {**asdict(self), "ratio": round(self.ratio, 4)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +153,7 @@ def _change(model: str, old: Sequence[Value], new: Sequence[Value]) -> Change | 
     elif after < low * (1 - floor):
         outcome = "slower" if newest.higher_is_better else "faster"
     ratio = after / before if newest.higher_is_better else before / after
-    return Change(name, model, unit, before, after, low, high, len(earlier), ratio, outcome)
+    return Change(name, model, unit, before, after, (low, high), len(earlier), ratio, outcome)
 
 
 def size_of(value: Value) -> float:

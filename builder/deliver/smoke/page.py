@@ -15,7 +15,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from builder.bench.report import format_value
 from builder.core.datafiles import read_beside
 
-from .changes import Change, ReportComparison, compare
+from .changes import OUTCOME_ORDER, Change, ReportComparison, compare
 from .reports import StoredReport, completed_runs
 from .table import AB_ADVICE
 from .values import Report, devices_of, figures_of, findings_of, mapping, state_text
@@ -159,9 +159,8 @@ def trends_of(images: Sequence[ImageRuns]) -> list[Trend]:
         for change in image.comparison.changes if image.comparison else ():
             series.setdefault((change.id, change.model), []).append(change)
     newest = set(images[-1].comparison.changes) if images[-1].comparison else set()
-    order = {"slower": 0, "faster": 1, "same": 2}
     trends = [_trend(changes, is_new=changes[-1] in newest) for changes in series.values()]
-    return sorted(trends, key=lambda trend: order[trend.outcome])
+    return sorted(trends, key=lambda trend: OUTCOME_ORDER[trend.outcome])
 
 
 def _trend(changes: Sequence[Change], *, is_new: bool) -> Trend:
