@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from builder.core.datafiles import table
@@ -48,13 +48,9 @@ class SmokePlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as the benchmark writes it into ``test`` of its report."""
-        if self.none:
-            return {"none": self.none}
-        out: dict[str, Any] = {"framework": self.framework} if self.framework else {}
-        for key in ("imports", "packages", "command"):
-            if value := getattr(self, key):
-                out[key] = list(value)
-        return out
+        found = {key: value for key, value in asdict(self).items() if value}
+        found.pop("timeout_s", None)
+        return {key: list(v) if isinstance(v, tuple) else v for key, v in found.items()}
 
     def arguments(self) -> list[str]:
         """Return the benchmark's options."""
