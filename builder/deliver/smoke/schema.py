@@ -7,7 +7,6 @@ the rest is checked in tests only.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -15,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from builder.bench.core import finding
 from builder.bench.report import empty_report
 from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION
+from builder.core.datafiles import read_beside
 from builder.lock.config.recipe import Recipe
 
 from .values import Report
 
-_SCHEMA = Path(__file__).with_name("report.schema.json")
 #: The notation of times in reports.
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 _Time = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
@@ -60,7 +59,7 @@ class _Report(_SchemaModel):
 
 def report_schema() -> dict[str, Any]:
     """Return the JSON schema of reports."""
-    schema: dict[str, Any] = json.loads(_SCHEMA.read_text())
+    schema: dict[str, Any] = json.loads(read_beside(__file__, "report.schema.json"))
     return schema
 
 
