@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,11 +42,15 @@ def init(context: Context, source: Path | None, yes: bool, **values: Any) -> Non
         builder init
         builder init --site perlmutter --from requirements.txt
     """
+    from builder.lock.config.recipe import recipe_files
+
     from .start.new import InitOptions, new_project
 
     root = context.start.absolute()
-    options = _named_by_site(root, InitOptions(**values))
-    if _lists_existing(context, root, options):
+    existing = recipe_files(root)
+    options = _named_by_site(root, existing, InitOptions(**values))
+    if existing and options.name in ("", *existing):  # the user names no other target
+        _list_existing(context, existing)
         return
     found = _choose(context, root, source)
     if sys.stdin.isatty() and not yes and not context.output.as_json:
@@ -54,11 +59,10 @@ def init(context: Context, source: Path | None, yes: bool, **values: Any) -> Non
     _report(context, root, written)
 
 
-def _named_by_site(root: Path, options: InitOptions) -> InitOptions:
+def _named_by_site(root: Path, existing: Mapping[str, Path], options: InitOptions) -> InitOptions:
     """Return the options with the site's name for a second target that nobody names."""
-    from builder.lock.config.recipe import load_recipe, recipe_files
+    from builder.lock.config.recipe import load_recipe
 
-    existing = recipe_files(root)
     if not existing or options.name or not options.site or options.site in existing:
         return options
     if any(load_recipe(name, root).site.name == options.site for name in existing):
@@ -66,21 +70,11 @@ def _named_by_site(root: Path, options: InitOptions) -> InitOptions:
     return replace(options, name=options.site)
 
 
-def _lists_existing(context: Context, root: Path, options: InitOptions) -> bool:
-    """Print the targets of the folder, unless there is none or the user names another one.
-
-    Returns:
-        Whether they were printed: then nothing is written.
-    """
-    from builder.lock.config.recipe import recipe_files
-
-    existing = recipe_files(root)
-    if not existing or (options.name and options.name not in existing):
-        return False
+def _list_existing(context: Context, existing: Mapping[str, Path]) -> None:
+    """Print the targets of the folder; nothing is written."""
     lines = [f"target {name} exists: {path}" for name, path in existing.items()]
     context.output.result({"targets": existing, "files": []}, "\n".join(lines))
     context.output.note("nothing was written; for another target: builder init --name NAME")
-    return True
 
 
 def _choose(context: Context, root: Path, named: Path | None) -> Candidate:
