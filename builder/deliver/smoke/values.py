@@ -113,21 +113,19 @@ def findings_of(report: Report) -> list[dict[str, Any]]:
     return list(mapping(report.get("grade")).get("findings", []))
 
 
-def cores_of(report: Report) -> float | None:
-    """Return the cores that a run could use, by affinity and quota; None if unknown."""
-    cpu = mapping(report.get("facts", {}).get("cpu"))
-    limits = [number(cpu, "usable_cores"), number(cpu, "quota_cores")]
-    return min((limit for limit in limits if limit is not None), default=None)
-
-
 def model_of(report: Report) -> str:
-    """Return the names of a run's GPUs, each once, or the processor's and its number of cores."""
+    """Return the names of a run's GPUs, each once, or the processor's and its number of cores.
+
+    The cores are those that the run could use, by affinity and quota.
+    """
     names = sorted({str(device.get("name")) for device in devices_of(report)})
     if names:
         return ", ".join(names)
-    name = str(mapping(report.get("facts", {}).get("cpu")).get("model") or "a CPU")
-    cores = cores_of(report)
-    return name if cores is None else f"{name}, {cores:g} cores"
+    cpu = mapping(report.get("facts", {}).get("cpu"))
+    name = str(cpu.get("model") or "a CPU")
+    limits = [number(cpu, "usable_cores"), number(cpu, "quota_cores")]
+    known = [limit for limit in limits if limit is not None]
+    return f"{name}, {min(known):g} cores" if known else name
 
 
 def number(item: Mapping[str, Any], key: str) -> float | None:
