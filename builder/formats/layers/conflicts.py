@@ -37,12 +37,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
 from builder.core.errors import LayerError
 from builder.core.model import LockedPackage
-from builder.formats.trees.member import walk
+from builder.formats.trees.member import ancestors, walk
 
 from .entry import IndexEntry, PackageIndex
 
@@ -198,7 +199,7 @@ class _Redirects:
                     self._links[e.path] = number
                 else:
                     self._links.pop(e.path, None)
-        self._folders = _with_ancestors(folders)
+        self._folders = {*folders, *chain.from_iterable(map(ancestors, folders))}
         #: Paths that are a folder of one package and a symlink or file of another one.
         self._blocked = self._folders & files
 
@@ -274,12 +275,3 @@ class _Redirects:
             package, _ = self._brought[self._links[link]]
             self._targets[link] = self._link_target(package, link)
         return self._targets[link]
-
-
-def _with_ancestors(folders: Set[str]) -> set[str]:
-    found: set[str] = set()
-    for folder in folders:
-        while folder and folder not in found:
-            found.add(folder)
-            folder = folder.rpartition("/")[0]
-    return found

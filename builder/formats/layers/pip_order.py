@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -44,9 +45,10 @@ def pip_order(
     by_name: dict[str, LockedPackage] = {canonicalize_name(p.name): p for p in packages}
     parsed = {name: _requirements(requires.get(p.key, ())) for name, p in by_name.items()}
     graph = _graph(parsed, marker_environment(context.platform, context.python))
-    rounds = [[name for name in found if name in by_name] for found in _rounds(graph)]
-    rounds.append([name for name in graph if name in by_name])
-    return [by_name[name] for found in rounds for name in sorted(found, reverse=True)]
+    rounds = list(_rounds(graph))
+    rounds.append(tuple(graph.keys() - set[str]().union(*rounds)))
+    order = [name for found in rounds for name in sorted(found, reverse=True)]
+    return [by_name[name] for name in order if name in by_name]
 
 
 def _requirements(texts: Sequence[str]) -> list[Requirement]:
@@ -90,20 +92,11 @@ def _applies(
     return marker is None or any(marker.evaluate(case) for case in cases)
 
 
-def _rounds(graph: _Graph) -> Iterator[list[str]]:
-    """Remove the nodes without needs from a graph, again and again; yield those of each round."""
-    needed_by: dict[str, list[str]] = {}
-    for node, needs in graph.items():
-        for need in needs:
-            needed_by.setdefault(need, []).append(node)
-    found = [node for node, needs in graph.items() if not needs]
-    while found:
+def _rounds(graph: _Graph) -> Iterator[tuple[str, ...]]:
+    """Yield the nodes without needs, then those that need only these, and so on; none of a cycle."""
+    sorter = TopologicalSorter(graph)
+    with contextlib.suppress(CycleError):
+        sorter.prepare()
+    while found := sorter.get_ready():
         yield found
-        following = []
-        for node in found:
-            del graph[node]
-            for other in needed_by.get(node, ()):
-                graph[other].discard(node)
-                if not graph[other]:
-                    following.append(other)
-        found = following
+        sorter.done(*found)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from builder.core.errors import LayerError
 from builder.formats.layers import bounds
+from builder.formats.trees.member import ancestors
 
 from .entry import Entry, Kind
 
@@ -151,7 +152,7 @@ def with_parents(entries: Iterable[Entry]) -> Iterator[Entry]:
 
         parent = path.rpartition("/")[0]
         if parent not in folders:
-            for folder in _missing(parent, folders):
+            for folder in sorted({*ancestors(path)} - folders, key=len):  # from the top down
                 if folder in others:
                     raise _duplicate(folder)
                 folders.add(folder)
@@ -167,13 +168,6 @@ def with_parents(entries: Iterable[Entry]) -> Iterator[Entry]:
         else:
             folders.add(path)
         yield entry
-
-
-def _missing(folder: str, known: set[str]) -> list[str]:
-    """Return the folder and its ancestors that are not known, from the top down."""
-    parts = folder.split("/")
-    paths = ["/".join(parts[:i]) for i in range(1, len(parts) + 1)]
-    return [path for path in paths if path not in known]
 
 
 def _check_target(entry: Entry, others: set[str]) -> None:
