@@ -11,7 +11,6 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +60,11 @@ class DebianBase:
     """apt sources in deb822 form (sources.list(5))."""
 
     @property
+    def task(self) -> str:
+        """What the progress is called."""
+        return f"base {self.reference}"
+
+    @property
     def variant_options(self) -> list[str]:
         """mmdebstrap's options that decide which packages there are."""
         return ["--variant=minbase", f"--include={','.join(self.include)}"]
@@ -83,10 +87,9 @@ def make_debian_base(base: DebianBase, work: Workspace) -> str:
     _command(base, mode)  # fails here, before anything is downloaded
     require_space(work.store.root, _NEEDED_SPACE, f"the base {base.reference}")
     work.store.sweep(work.settings.tmpdir)
-    task = f"base {base.reference}"
     started = time.monotonic()
-    with working(work.reporter, task):
-        layer = _make_layer(base, mode, work, functools.partial(work.reporter.advance, task))
+    with working(work.reporter, base.task):
+        layer = _make_layer(base, mode, work)
     config = {
         "architecture": base.architecture,
         "os": "linux",
@@ -99,14 +102,12 @@ def make_debian_base(base: DebianBase, work: Workspace) -> str:
     unpacked, compressed = layer.unpacked / 1e6, layer.descriptor.size / 1e6
     seconds = human_seconds(time.monotonic() - started)
     work.reporter.note(
-        f"{task}: {unpacked:.0f} MB, {compressed:.0f} MB compressed, made in {seconds}"
+        f"{base.task}: {unpacked:.0f} MB, {compressed:.0f} MB compressed, made in {seconds}"
     )
     return work.store.add(image.manifest)
 
 
-def _make_layer(
-    base: DebianBase, mode: str, work: Workspace, advance: Callable[[int], None]
-) -> Layer:
+def _make_layer(base: DebianBase, mode: str, work: Workspace) -> Layer:
     work.settings.tmpdir.mkdir(parents=True, exist_ok=True)
     group = ("setpriv", "--pdeathsig=TERM", "sh", "-c", script(__file__, "group.sh"), "sh")
     with (
@@ -124,7 +125,7 @@ def _make_layer(
             env=_environment(base, work.settings, folder),
             process_group=0,  # Ctrl-C reaches builder alone
         )
-        layer, code = _pack(process, base, work, advance)
+        layer, code = _pack(process, base, work)
         if code or layer is None:
             log.seek(0)
             raise mmdebstrap_error(base, code, log.read().decode(errors="replace"))
@@ -174,14 +175,12 @@ def _environment(base: DebianBase, settings: Settings, folder: Path) -> dict[str
 
 
 def _pack(
-    process: subprocess.Popen[bytes],
-    base: DebianBase,
-    work: Workspace,
-    advance: Callable[[int], None],
+    process: subprocess.Popen[bytes], base: DebianBase, work: Workspace
 ) -> tuple[Layer | None, int]:
     """Return the layer of mmdebstrap's output, or None if that is no tar, and the exit code."""
     assert process.stdout is not None
     layer = None
+    advance = functools.partial(work.reporter.advance, base.task)
     try:
         with contextlib.suppress(TarError):  # the exit code and the log explain the failure
             tar = counted(reproducible_tar(process.stdout, work.settings.epoch), advance)
