@@ -14,7 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from builder.build.bases.resolve import WantedBase, resolve_base
+from builder.build.bases.image import WantedBase
+from builder.build.bases.resolve import resolve_base
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from builder.build.bases.debian import debian_base
+from builder.build.bases.image import WantedBase
 from builder.build.bases.pack import pack_tar
 from builder.core.errors import RunnerError
 from builder.core.model import Image
@@ -171,7 +172,7 @@ def test_debian_base(tmp_path: Path) -> None:
         pytest.skip("root has not registered qemu for arm64 on this host")
     settings = Settings.from_environment(cache=tmp_path / "cache")
     store = Store(settings.cache)
-    digest = debian_base("debian:bookworm", "arm64", Workspace(settings, store, QUIET))
+    digest = debian_base("debian:bookworm", WantedBase("arm64"), Workspace(settings, store, QUIET))
     manifest = json.loads(store.path(digest).read_bytes())
     with tarfile.open(store.path(manifest["layers"][0]["digest"])) as tar:
         names = tar.getnames()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.build.bases.image import BaseImage
-from builder.build.bases.resolve import WantedBase, open_base, resolve_base
+from builder.build.bases.image import BaseImage, WantedBase
+from builder.build.bases.resolve import open_base, resolve_base
 from builder.build.image.archive import docker_load, write_docker_archive
 from builder.build.image.config import make_image, most_layers
 from builder.build.image.files import system_entries, whiteout_entries
@@ -174,7 +174,8 @@ def test_debian_base_as_ordinary_user(
 ) -> None:
     """An ordinary user builds the same Debian base as root."""
     code = (
-        "from builder.build.bases.resolve import WantedBase, resolve_base\n"
+        "from builder.build.bases.image import WantedBase\n"
+        "from builder.build.bases.resolve import resolve_base\n"
         "from builder.core.settings import Settings\n"
         "from builder.core.workspace import Workspace\n"
         "import os; os.umask(0o077)\n"

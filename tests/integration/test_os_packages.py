@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.build.bases.image import stored_base
-from builder.build.bases.resolve import WantedBase, resolve_base
+from builder.build.bases.image import WantedBase, stored_base
+from builder.build.bases.resolve import resolve_base
 from builder.build.run.base import RunOptions
 from builder.build.run.select import find_runner
 from builder.core.model import OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from builder.build.bases.image import WantedBase
 from builder.build.bases.pack import pack_tar
-from builder.build.bases.resolve import WantedBase, open_base, resolve_base
+from builder.build.bases.resolve import open_base, resolve_base
 from builder.build.run.apptainer import ApptainerRunner
 from builder.build.run.base import RunOptions
 from builder.build.run.docker import DockerRunner

@@ -20,7 +20,8 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.network, pytest.mark.root]
 BASE = (
-    "from builder.build.bases.resolve import WantedBase, resolve_base\n"
+    "from builder.build.bases.image import WantedBase\n"
+    "from builder.build.bases.resolve import resolve_base\n"
     "from builder.core.settings import Settings\n"
     "from builder.core.workspace import Workspace\n"
     "s = Settings.from_environment()\n"

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import filelock
 
-from builder.build.bases.resolve import WantedBase, resolve_base
+from builder.build.bases.image import WantedBase
+from builder.build.bases.resolve import resolve_base
 from builder.core.errors import BuilderError
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store

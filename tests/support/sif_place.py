@@ -6,7 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from builder.build.bases.resolve import WantedBase, open_base, resolve_base
+from builder.build.bases.image import WantedBase
+from builder.build.bases.resolve import open_base, resolve_base
 from builder.core.model import Compression, Image, Layer, SifImage
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store

@@ -25,8 +25,9 @@ from builder.core.model import canonical_json
 from builder.core.store.blobs import Store
 from builder.core.store.records import Record
 from builder.core.workspace import Workspace
+from builder.lock.config.recipe import Recipe
 
-from .image import stored_base
+from .image import WantedBase, stored_base
 
 log = logging.getLogger(__name__)
 
@@ -42,19 +43,14 @@ _PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]*(:[a-z0-9]+)?(=[A-Za-z0-9.+~:-]+)?")
 
 
 def debian_base(
-    reference: str,
-    architecture: str,
-    work: Workspace,
-    *,
-    packages: Sequence[str] = (),
-    pinned: str | None = None,
+    reference: str, wanted: Recipe | WantedBase, work: Workspace, pinned: str | None = None
 ) -> str:
     """Return the digest of the manifest of a ``debian:SUITE`` base, which is then in the store.
 
     Args:
         reference: ``debian:bookworm``.
-        architecture: the name that the OCI and Debian share: ``amd64``.
-        packages: Debian packages in addition to minbase and :data:`ALWAYS`.
+        wanted: its processor, by the name that the OCI and Debian share; and the Debian packages in
+            addition to minbase and :data:`ALWAYS`.
         pinned: the digest that the lock names. None: use the mirror's current packages.
 
     Raises:
@@ -63,7 +59,7 @@ def debian_base(
             Debian mirror, or the mirror has changed so that the pinned base cannot be made again.
     """
     suite = check_suite(reference)
-    check_packages(packages)
+    check_packages(wanted.base_packages)
     if pinned and _is_stored(pinned, work.store):
         return pinned
 
@@ -73,8 +69,8 @@ def debian_base(
     from .debian_mirror import mirror_state
     from .mmdebstrap import DebianBase, make_debian_base
 
-    include = tuple(sorted({*ALWAYS, *packages}))
-    record = Record(_record(suite, architecture, include, work), dict[str, str])
+    include = tuple(sorted({*ALWAYS, *wanted.base_packages}))
+    record = Record(_record(suite, wanted.architecture, include, work), dict[str, str])
     with work.store.lock(f"base {record.path.name}"):
         digest, state_then = _made_before(record, work.store)
         if work.settings.offline:
@@ -86,7 +82,7 @@ def debian_base(
             work.reporter.warn(f"{problem}; using the {reference} base made before")
         elif not digest or state != state_then:
             log.info("%s: %s", reference, "the mirror changed" if digest else "made the first time")
-            base = DebianBase(reference, suite, include, architecture, sources)
+            base = DebianBase(reference, suite, include, wanted.architecture, sources)
             digest = make_debian_base(base, work)
             record.write({"digest": digest, "state": state or ""})
     _check_pinned(reference, pinned, digest)

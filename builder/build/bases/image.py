@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,18 @@ from builder.formats.oci.documents import read_document
 from builder.formats.oci.image import plain_image
 from builder.formats.oci.layout import read_layout
 from builder.formats.oci.manifest import parse_config, read_image
+
+
+@dataclass(frozen=True, slots=True)
+class WantedBase:
+    """What an image has to be that is the base of no recipe."""
+
+    architecture: str
+    """The OCI's name: ``amd64``, ``arm64``."""
+    base_packages: Sequence[str] = ()
+    """Debian packages of a ``debian:`` base; others get them as a layer of their own."""
+    root: Path = Path()
+    """The folder that relative paths start at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +52,25 @@ class BaseImage:
         return plain_image(self.layers, self.config)
 
 
-def stored_base(reference: str, digest: str, store: Store) -> BaseImage:
-    """Return a base image whose manifest and config are in the store.
-
-    A layer that neither the store nor a reused image has is without path and origin.
+def stored_image(reference: str, digest: str, store: Store) -> Image:
+    """Return an image whose manifest and config are in the store, with layers that have no paths.
 
     Raises:
         ImageError: the manifest or config is missing or damaged.
     """
     manifest = _stored(digest, store)
     descriptor = Descriptor("", digest, len(manifest))
-    image = read_image(manifest, descriptor, lambda d: _stored(d.digest, store), reference)
+    return read_image(manifest, descriptor, lambda d: _stored(d.digest, store), reference)
+
+
+def stored_base(reference: str, digest: str, store: Store) -> BaseImage:
+    """Return a base image whose manifest and config are in the store.
+
+    A layer that neither the store nor a reused image has is without path and origin.
+
+    Raises as :func:`stored_image`.
+    """
+    image = stored_image(reference, digest, store)
     layers = []
     for layer in image.layers:
         blob = layer.descriptor

@@ -8,9 +8,7 @@ module of a kind is imported when a base is of that kind.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from builder.core.errors import ConfigError, ImageError, RegistryError
 from builder.core.model import LockedBase
@@ -23,7 +21,7 @@ from builder.lock.config.recipe import Recipe
 from builder.lock.config.yamlfile import place_of
 
 from .debian import check_packages, check_suite, debian_base
-from .image import BaseImage, no_such_base, open_layout_base, stored_base
+from .image import BaseImage, WantedBase, no_such_base, open_layout_base, stored_base
 from .reference import path_and_tag, split_reference
 
 log = logging.getLogger(__name__)
@@ -34,18 +32,6 @@ _WITHOUT_REGISTRY = (
     "or name a copy of the base in BUILDER_MIRRORS (docs/offline.md); or take a base that needs no registry: "
     "base: debian:bookworm in the recipe"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class WantedBase:
-    """What an image has to be that is the base of no recipe."""
-
-    architecture: str
-    """The OCI's name: ``amd64``, ``arm64``."""
-    base_packages: Sequence[str] = ()
-    """Debian packages of a ``debian:`` base; others get them as a layer of their own."""
-    root: Path = Path()
-    """The folder that relative paths start at."""
 
 
 def is_made_here(reference: str) -> bool:
@@ -86,8 +72,7 @@ def resolve_base(reference: str, wanted: Recipe | WantedBase, work: Workspace) -
     """
     kind, _ = split_reference(reference)
     if kind == "debian":
-        digest = debian_base(reference, wanted.architecture, work, packages=wanted.base_packages)
-        return LockedBase(reference, digest)
+        return LockedBase(reference, debian_base(reference, wanted, work))
     actual = mirrored_base(work.settings, reference)
     log.info("the base %s is looked up as %s", redact(reference), redact(actual))
     kind, _ = split_reference(actual)
@@ -124,13 +109,7 @@ def open_base(
     actual = mirrored_base(work.settings, locked.reference)
     kind, _ = split_reference(actual)
     if kind == "debian":
-        digest = debian_base(
-            locked.reference,
-            wanted.architecture,
-            work,
-            packages=wanted.base_packages,
-            pinned=locked.digest,
-        )
+        digest = debian_base(locked.reference, wanted, work, locked.digest)
         base = stored_base(locked.reference, digest, work.store)
         if download:
             from .registry import present_layers

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from builder.build.bases.image import WantedBase, stored_image
 from builder.build.bases.reference import path_and_tag
-from builder.build.bases.resolve import WantedBase, open_base, resolve_base
+from builder.build.bases.resolve import open_base, resolve_base
 from builder.core.errors import UsageError
-from builder.core.model import OCI_MANIFEST, Compression, Descriptor, Image, SifImage
+from builder.core.model import Compression, Image, SifImage
 from builder.core.workspace import Workspace
 from builder.formats.oci.layout import read_layout
-from builder.formats.oci.manifest import parse_manifest
 from builder.formats.sif.plain import write_plain
 from builder.formats.sif.read import open_sif
 from builder.formats.sif.write import write_sif
@@ -63,13 +63,7 @@ def open_image(
     wanted = WantedBase(architecture or "amd64")
     locked = resolve_base(reference, wanted, work)
     base = open_base(locked, wanted, work)
-    manifest = work.store.path(base.digest).read_bytes()
-    data = parse_manifest(manifest, Descriptor("", base.digest, len(manifest)), reference)
-    config = Descriptor.from_json(data["config"])
-    descriptor = Descriptor(data.get("mediaType") or OCI_MANIFEST, base.digest, len(manifest))
-    return Image(
-        base.layers, work.store.path(config.digest).read_bytes(), config, manifest, descriptor
-    )
+    return replace(stored_image(reference, base.digest, work.store), layers=base.layers)
 
 
 # conversion ---------------------------------------------------------------------------------------

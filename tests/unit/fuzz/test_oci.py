@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.build.bases.resolve import WantedBase, open_base, resolve_base
+from builder.build.bases.image import WantedBase
+from builder.build.bases.resolve import open_base, resolve_base
 from builder.build.image.archive import write_docker_archive
 from builder.build.image.config import make_image
 from builder.core.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Lock

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builder.build.bases.image import WantedBase
 from builder.build.bases.pack import pack_tar
-from builder.build.bases.resolve import WantedBase, open_base, resolve_base
+from builder.build.bases.resolve import open_base, resolve_base
 from builder.core.errors import BuilderError
 from builder.core.store.blobs import Store
 from builder.core.store.walk import remove_tree

@@ -14,7 +14,8 @@ import pytest
 import zstandard
 
 from builder.build.bases import archive
-from builder.build.bases.resolve import WantedBase, resolve_base
+from builder.build.bases.image import WantedBase
+from builder.build.bases.resolve import resolve_base
 from builder.build.image.archive import write_docker_archive
 from builder.core.errors import ImageError
 from builder.core.model import Image

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from builder.build.bases import debian_mirror, mmdebstrap
+from builder.build.bases.image import WantedBase
 from builder.build.bases.mmdebstrap import DebianBase
-from builder.build.bases.resolve import WantedBase, open_base, resolve_base
+from builder.build.bases.resolve import open_base, resolve_base
 from builder.core.errors import ImageError
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from builder.build.bases import debian_mirror, mmdebstrap
+from builder.build.bases.image import WantedBase
 from builder.build.bases.mmdebstrap import DebianBase, mmdebstrap_error
-from builder.build.bases.resolve import WantedBase, resolve_base
+from builder.build.bases.resolve import resolve_base
 from builder.core.errors import ImageError
 from builder.core.progress import QUIET
 from builder.core.settings import Settings

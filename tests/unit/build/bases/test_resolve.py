@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.build.bases.resolve import WantedBase, check_base, open_base, resolve_base
+from builder.build.bases.image import WantedBase
+from builder.build.bases.resolve import check_base, open_base, resolve_base
 from builder.core.errors import ConfigError, ImageError
 from builder.core.model import Image, LockedBase
 from builder.core.settings import Settings

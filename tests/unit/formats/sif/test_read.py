@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.build.bases.resolve import WantedBase, open_base, resolve_base
+from builder.build.bases.image import WantedBase
+from builder.build.bases.resolve import open_base, resolve_base
 from builder.core.errors import ImageError
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
