@@ -59,8 +59,8 @@ def open_docker_archive(reference: str, path: Path, tag: str | None, work: Works
     Raises:
         ImageError: there is no such image, or the archive is damaged.
     """
-    with _opened(path, work.store) as archive:
-        image = _choose_docker_image(archive, tag)
+    with open_archive(path, work.store) as archive:
+        image = choose_docker_image(archive, tag)
         raw_config = archive.read(image["Config"])
         diff_ids = parse_config(raw_config, str(path))["rootfs"]["diff_ids"]
         names = image["Layers"]
@@ -125,7 +125,12 @@ class _RegistryArchive:
 
 
 @contextmanager
-def _opened(path: Path, store: Store) -> Iterator[_RegistryArchive]:
+def open_archive(path: Path, store: Store) -> Iterator[_RegistryArchive]:
+    """Open a tar that holds an image; its members can be read in any order.
+
+    Raises:
+        ImageError: it cannot be read, or is no complete tar.
+    """
     hint = "write it again: skopeo copy, docker save or builder build --to"
     try:
         with _uncompressed(path, store) as file:
@@ -170,8 +175,12 @@ def _members(path: Path, file: IO[bytes]) -> dict[str, tuple[TarHeader, int]]:
 # docker archives --------------------------------------------------------------------------------------------
 
 
-def _choose_docker_image(archive: _RegistryArchive, tag: str | None) -> dict[str, Any]:
-    """Return the entry of ``manifest.json`` that has a tag, or the only one."""
+def choose_docker_image(archive: _RegistryArchive, tag: str | None) -> dict[str, Any]:
+    """Return the entry of ``manifest.json`` that has a tag, or the only one.
+
+    Raises:
+        ImageError: there is no such image, or the archive is damaged.
+    """
     listing = parse_docker_listing(archive.read("manifest.json"), str(archive.path))
     images = [image for image in listing if _has_tag(image, tag)]
     if len(images) == 1:

@@ -162,10 +162,9 @@ class Stack:
             architecture=recipe.architecture,
             target=recipe.name,
         )
-        compression = recipe.layers.compression
-        layer = cached_step(image, step, request.work, compression=compression)
+        layer = cached_step(image, step, request.work)
         if request.options.check_steps:
-            again = run_step(image, step, request.work, compression=compression)
+            again = run_step(image, step, request.work)
             self.differences += compare_layers(step.name, layer, again, request.work.store)
         self.layers.append(layer)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder.core.errors import RunnerError
@@ -22,7 +23,8 @@ def recipe_steps(recipe: Recipe) -> tuple[list[StepRun], list[StepRun]]:
     runs = []
     for number, step in enumerate(recipe.steps):
         where = place_of(recipe.source, "steps", number)
-        runs.append(StepRun(step.run, step.env, step.network, title=step.title, where=where))
+        run = StepRun(step.run, step.env, step.network, title=step.title, where=where)
+        runs.append(replace(run, compression=recipe.layers.compression))
     first = next((n for n, step in enumerate(recipe.steps) if step.files), len(runs))
     return runs[:first], runs[first:]
 

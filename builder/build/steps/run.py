@@ -10,16 +10,13 @@ the same layer of it.
 from __future__ import annotations
 
 import itertools
-import json
 import logging
-import shutil
-import tarfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
+from builder.build.bases.archive import choose_docker_image, open_archive
 from builder.build.run.base import (
     CHANGED_IMAGE,
     ImageConfig,
@@ -40,6 +37,7 @@ from builder.core.model import OCI_LAYER, Compression, Descriptor, Image, Layer,
 from builder.core.progress import working
 from builder.core.redact import redact
 from builder.core.settings import Settings
+from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file, space_errors
 from builder.core.store.leftovers import temporary_folder
 from builder.core.text import human_bytes, visible
@@ -84,6 +82,8 @@ class StepRun:
     """The layer's name in the image's history; empty: the first command."""
     where: str = ""
     """File, line and key of the step, for messages."""
+    compression: Compression = "gzip"
+    """Of the layer."""
     leave_out: Callable[[Entry], bool] | None = None
     """Which changes are not in the layer, in addition to those of every step; None: no others. It
     and mounts are no part of the key of :func:`cached_step`: who sets them has
@@ -110,7 +110,6 @@ class StepJob:
     folder: Path
     """An empty folder, which is removed after the run."""
     work: Workspace
-    compression: Compression
     output: TaskLog
 
     @property
@@ -128,9 +127,7 @@ class StepJob:
         return {**own, **ImageConfig.of(self.image).env, **self.step.env}
 
 
-def cached_step(
-    image: Image, step: StepRun, work: Workspace, *, compression: Compression = "gzip"
-) -> Layer:
+def cached_step(image: Image, step: StepRun, work: Workspace) -> Layer:
     """Return the layer of a step; run the step only if it has not run with the same inputs.
 
     The inputs are the layers below, the variables, the commands and the network flag. For the
@@ -139,7 +136,7 @@ def cached_step(
     Raises:
         FetchError: The step needs the network, and builder is offline.
     """
-    key = step_key(image, step, work.settings, compression)
+    key = step_key(image, step, work.settings)
     record = work.store.folders.layers / f"step-{key}.json"
 
     def run() -> Layer:
@@ -149,14 +146,14 @@ def cached_step(
                 f"{step.where or 'a step'}: {step.name!r} needs the network, and builder is offline",
                 "build once with a network; the cache then has the step's layer",
             )
-        return run_step(image, step, work, compression=compression)
+        return run_step(image, step, work)
 
     layer = cached_layer(record, work.store, run)
     log.info("step %s: layer %s", step.name, layer.descriptor.digest)
     return layer
 
 
-def step_key(image: Image, step: StepRun, settings: Settings, compression: Compression) -> str:
+def step_key(image: Image, step: StepRun, settings: Settings) -> str:
     """Return a hash of everything that a step's layer depends on."""
     return cache_key(
         {
@@ -168,7 +165,7 @@ def step_key(image: Image, step: StepRun, settings: Settings, compression: Compr
             "env": dict(step.env),
             "network": step.network,
             "title": step.name,
-            "codec": codec_name(compression),
+            "codec": codec_name(step.compression),
             "epoch": settings.epoch,
             "format": FORMAT,
         }
@@ -176,22 +173,16 @@ def step_key(image: Image, step: StepRun, settings: Settings, compression: Compr
 
 
 def run_step(
-    image: Image | SifImage,
-    step: StepRun,
-    work: Workspace,
-    *,
-    runner: str | None = None,
-    compression: Compression = "gzip",
+    image: Image | SifImage, step: StepRun, work: Workspace, *, runner: str | None = None
 ) -> Layer:
     """Run a step and return the layer of its changes. A step that fails leaves nothing.
 
     Args:
         image: the complete image that the step runs in (a SIF only with userns); its layers
             are on this machine.
-        step: commands, variables, mounts.
+        step: commands, variables, mounts, and the compression of the layer.
         runner: ``userns``, ``docker``, ``podman`` or ``podman-hpc``; None: the first one that
             works.
-        compression: of the layer.
 
     Raises:
         ImageError: A command failed; the message has its last lines and the file with all of them.
@@ -210,7 +201,7 @@ def run_step(
         temporary_folder(work.settings.tmpdir, 0o700) as folder,
         working(work.reporter, task),
     ):
-        job = StepJob(image, step, folder, work, compression, output)
+        job = StepJob(image, step, folder, work, output)
         layer = _layer(job, found)
     seconds = time.monotonic() - started
     work.reporter.note(f"{task}: {human_bytes(layer.descriptor.size)} in {seconds:.1f} s")
@@ -230,7 +221,7 @@ def _layer(job: StepJob, runner: Runner) -> Layer:
     if step.leave_out is not None:
         entries = itertools.filterfalse(step.leave_out, entries)
     try:
-        layer = make_layer(entries, title, job.work, compression=job.compression)
+        layer = make_layer(entries, title, job.work, compression=step.compression)
     except LayerError as e:
         message = f"the step left what no layer can have: {e.message}"
         raise LayerError(message, "rename it in the step, or delete it there") from None
@@ -274,9 +265,9 @@ def _run(job: StepJob, runner: Runner) -> Nodes:
     check_step(done, step, job.output)
     if not isinstance(runner, EngineRunner):
         return nodes_of_upper(folder / "upper")
-    below = require_oci(job.image, runner.name).layers
-    top = _top_layer(folder / CHANGED_IMAGE, len(below), folder / "layer.tar")
-    return {} if top is None else nodes_of_layer(top, job.work.store, folder / "files")
+    below, store = require_oci(job.image, runner.name).layers, job.work.store
+    top = _top_layer(folder / CHANGED_IMAGE, len(below), folder / "layer.tar", store)
+    return {} if top is None else nodes_of_layer(top, store, folder / "files")
 
 
 def check_step(done: Completed, step: StepRun, output: TaskLog) -> None:
@@ -293,29 +284,23 @@ def check_step(done: Completed, step: StepRun, output: TaskLog) -> None:
     )
 
 
-def _top_layer(archive: Path, below: int, path: Path) -> Layer | None:
+def _top_layer(archive: Path, below: int, path: Path, store: Store) -> Layer | None:
     """Copy the topmost layer of a saved image into a file; None if the step left no layer.
 
     Args:
         archive: what ``docker save`` or ``podman save`` wrote.
         below: how many layers the image had before.
         path: the new file.
+        store: has a folder for temporary files.
     """
     try:
-        with tarfile.open(archive) as tar:
-            names = json.load(_member(tar, "manifest.json"))[0]["Layers"]
+        with open_archive(archive, store) as saved:
+            names = choose_docker_image(saved, None)["Layers"]
             if len(names) <= below:
                 return None
             with path.open("wb") as out:
-                shutil.copyfileobj(_member(tar, names[-1]), out)
-    except (tarfile.TarError, KeyError, IndexError, ValueError, TypeError) as e:
-        message = f"the engine saved an image that cannot be read: {e}"
+                out.writelines(saved.chunks(names[-1]))
+    except ImageError as e:
+        message = f"the engine saved an image that cannot be read: {e.message}"
         raise ImageError(message, "see its log") from None
     return Layer(Descriptor(OCI_LAYER, sha256_file(path), path.stat().st_size), "", path)
-
-
-def _member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
-    found = tar.extractfile(name)  # follows links, which docker 20.10 writes for equal layers
-    if found is None:
-        raise KeyError(f"{name} is not a file")
-    return found
