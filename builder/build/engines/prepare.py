@@ -115,7 +115,7 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
     if not own and not build.base_packages:
         return base
     # imported here: most targets add no OS packages to their base
-    from builder.build.steps.apt_install import OsInstall, os_layer, recorded_layer, with_os_layer
+    from builder.build.steps.apt_install import OsInstall, os_layer, with_os_layer
 
     keys = (*(("pip", "build", wheel) if build.base_packages else ()), "base_packages")
 
@@ -137,10 +137,7 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
         return base
     date, where = lock_date(request.lock.record), place_of(recipe.source, *keys)
     install = OsInstall(base, packages, recipe.architecture, date, recipe.name, where)
-    layer = recorded_layer(install, request.work)
-    if layer is None:
-        layer = os_layer(replace(install, base=complete()), request.work)
-    return with_os_layer(base, layer)
+    return with_os_layer(base, os_layer(install, complete, request.work))
 
 
 def download_inputs(request: BuildRequest) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from builder.core.errors import FetchError
 from builder.core.model import Fetched, Layer, OsPackage
 from builder.core.store.leftovers import temporary_folder
 from builder.core.workspace import Workspace
-from builder.formats.layers.cache import cache_key, cached_layer, read_layer
+from builder.formats.layers.cache import cache_key, cached_layer
 from builder.formats.layers.entry import Entry
 from builder.formats.net.debarchives import host_mirrors, mirrored_archive, snapshot
 
@@ -54,7 +54,6 @@ class OsInstall:
     """OS packages to install into a base."""
 
     base: BaseImage
-    """With all layers on this machine."""
     packages: tuple[OsPackage, ...]
     architecture: str
     """Debian's name of the base's."""
@@ -98,8 +97,13 @@ def _places(url: str, mirrors: tuple[tuple[str, str], ...], locked: int | None) 
     return tuple(dict.fromkeys(place for place in found if place is not None))
 
 
-def os_layer(install: OsInstall, work: Workspace) -> Layer:
+def os_layer(install: OsInstall, complete: Callable[[], BaseImage], work: Workspace) -> Layer:
     """Return the layer of the OS packages; install them if the cache does not have it.
+
+    Args:
+        install: what is installed; the layers of its base need not be on this machine.
+        complete: returns the base with all layers on this machine, to install into it.
+        work: the workspace.
 
     Raises:
         FetchError, HashMismatch: a package is not available, or does not match the lock.
@@ -107,12 +111,11 @@ def os_layer(install: OsInstall, work: Workspace) -> Layer:
         RunnerError: no runner works here.
         SpaceError: the disk is full.
     """
-    return cached_layer(_record(install, work), work.store, lambda: _install(install, work))
 
+    def make() -> Layer:
+        return _install(replace(install, base=complete()), work)
 
-def recorded_layer(install: OsInstall, work: Workspace) -> Layer | None:
-    """Return the layer if it is in the cache; the base's layers need not be."""
-    return read_layer(_record(install, work), work.store)
+    return cached_layer(_record(install, work), work.store, make)
 
 
 def with_os_layer(base: BaseImage, layer: Layer) -> BaseImage:

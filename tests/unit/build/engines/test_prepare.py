@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,17 +85,17 @@ def test_os_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: li
     layer = image_kit.layer(store, image_kit.member("usr/bin/hello", b"x"))
     made: list[OsInstall] = []
 
-    def os_layer(install: OsInstall, *_: object) -> Layer:
+    def os_layer(install: OsInstall, complete: Callable[[], BaseImage], *_: object) -> Layer:
+        complete()
         made.append(install)
         return layer
 
-    monkeypatch.setattr(apt_install, "recorded_layer", lambda *_: None)
     monkeypatch.setattr(apt_install, "os_layer", os_layer)
     wanted = replace(os_request(tmp_path, (HELLO,)), options=BuildOptions(download_base=False))
     assert open_locked_base(wanted).layers[-1] == layer
     assert opened == [False, True] and made[0].packages == (HELLO,)
 
-    monkeypatch.setattr(apt_install, "recorded_layer", lambda *_: layer)
+    monkeypatch.setattr(apt_install, "os_layer", lambda *_: layer)
     assert open_locked_base(wanted).added == (layer,)
     assert opened == [False, True, False] and len(made) == 1
 
@@ -109,7 +110,7 @@ def test_packages_of_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op
         return (HELLO,)
 
     monkeypatch.setattr(apt_solve, "solve_os_packages", solve)
-    monkeypatch.setattr(apt_install, "recorded_layer", lambda *_: layer)
+    monkeypatch.setattr(apt_install, "os_layer", lambda *_: layer)
     for base, packages in (("debian:bookworm", ["gcc"]), ("docker://host.example/os:1", ["hello", "gcc"])):
         values = {"base_packages": ["hello"], "pip": {"build": {"demo": {"base_packages": ["gcc"]}}}}
         made = request(tmp_path, base=base, **values)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.build.steps import apt_install
-from builder.build.steps.apt_install import OsInstall, fetch_os_packages, os_layer, recorded_layer
+from builder.build.steps.apt_install import OsInstall, fetch_os_packages, os_layer
 from builder.build.steps.run import StepRun
 from builder.core.errors import FetchError
 from builder.core.model import Image, Layer, OsPackage, SifImage
@@ -49,7 +49,7 @@ def test_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         lib = package(store, f"{server.url}/lib.deb", "lib", "i386")
         wanted = install(store, package(store, server.url + POOL), lib)
-        layer = os_layer(wanted, Workspace(settings, store))
+        layer = os_layer(wanted, image_kit.base, Workspace(settings, store))
     finally:
         server.close()
     step, files = steps[0]
@@ -57,8 +57,10 @@ def test_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert files["hello_1%3a2_amd64.deb"] == "hello" and files["lib_1%3a2_i386.deb"] == "lib"
     assert "dpkg --add-architecture i386" in files["install.sh"]
     assert layer.title == "OS packages"
-    assert os_layer(wanted, Workspace(settings, store)).descriptor == layer.descriptor and len(steps) == 1
-    assert recorded_layer(install(store, lib), Workspace(settings, store)) is None
+    again = os_layer(wanted, lambda: pytest.fail("no base is needed"), Workspace(settings, store))
+    assert again.descriptor == layer.descriptor and len(steps) == 1
+    os_layer(install(store, lib), image_kit.base, Workspace(settings, store))
+    assert len(steps) == 2
 
 
 def test_missing(tmp_path: Path) -> None:
