@@ -24,7 +24,6 @@ from builder.build.steps.recipe import check_processor
 from builder.core.errors import FetchError, WheelError
 from builder.core.markers import unfulfilled
 from builder.core.model import Fetched, Lock, LockedBase, LockedPackage, LockedSource
-from builder.core.progress import working
 from builder.core.redact import redact
 from builder.core.store.records import Record
 from builder.core.workspace import Workspace
@@ -259,11 +258,7 @@ class ImageWheelBuilder:
         image = Layered().build(environment).artifact
         runner = find_runner(self.work, image=image)
         version = next(p.python_version for p in environment.lock.packages if p.name == "python")
-        task = f"building the wheel of {job.name}"
-        with (
-            working(self.work.reporter, task),
-            built(job, image, runner, self.work.settings, self.work.reporter) as folder,
-        ):
+        with built(job, image, runner, self.work) as folder:
             wheel = check_wheel(folder, job.name, name, self.recipe, version)
             record = self._stored(wheel)
         report = self.work.reporter.note if self.reports else log.info

@@ -18,10 +18,11 @@ from builder.build.wheels import driver
 from builder.core.datafiles import search, table
 from builder.core.errors import WheelError
 from builder.core.model import Fetched, Image, SifImage
-from builder.core.progress import QUIET, Reporter
+from builder.core.progress import working
 from builder.core.settings import DEFAULT_EPOCH, Settings
 from builder.core.store.leftovers import temporary_folder
 from builder.core.store.reading import read_foreign
+from builder.core.workspace import Workspace
 from builder.lock.config.wheelbuild import WheelBuild
 
 from .backend import Backend, check_requirement
@@ -71,11 +72,7 @@ class NeedsMore(Exception):
 
 @contextmanager
 def built(
-    job: WheelJob,
-    image: Image | SifImage,
-    runner: Runner,
-    settings: Settings,
-    reporter: Reporter = QUIET,
+    job: WheelJob, image: Image | SifImage, runner: Runner, work: Workspace
 ) -> Iterator[Path]:
     """Build a wheel; the folder that it is in exists until the end of the context.
 
@@ -83,8 +80,7 @@ def built(
         job: what is built.
         image: has Python and the packages that the build sees.
         runner: runs the image.
-        settings: the folder for temporary files, and the epoch.
-        reporter: receives the output.
+        work: the folder for temporary files, the epoch, and who receives the output.
 
     Raises:
         NeedsMore: nothing was built.
@@ -92,25 +88,26 @@ def built(
         RunnerError, ImageError: the container cannot be started.
         SpaceError: the disk is full.
     """
-    folder = str(driver.FOLDER)
+    place, settings, task = str(driver.FOLDER), work.settings, f"building the wheel of {job.name}"
     with (
-        temporary_folder(settings.tmpdir, 0o755) as work,
-        TaskLog(settings, f"building the wheel of {job.name}", reporter, "wheel") as output,
+        working(work.reporter, task),
+        temporary_folder(settings.tmpdir, 0o755) as folder,
+        TaskLog(settings, task, work.reporter, "wheel") as output,
     ):
-        _fill(work, job)
+        _fill(folder, job)
         options = RunOptions(
             env=_environment(job, settings),
             mounts=[Mount(job.uv, _UV)],
             network="host" if job.settings.network else "none",
             on_line=output.add,
         )
-        command = [job.python, "-I", f"{folder}/driver.py"]
-        done = run_in_folder(runner, image, command, work, folder, options)
+        command = [job.python, "-I", f"{place}/driver.py"]
+        done = run_in_folder(runner, image, command, folder, place, options)
         if done.returncode == driver.NEEDS_MORE:
-            raise NeedsMore(_requirements(work, job))
+            raise NeedsMore(_requirements(folder, job))
         if done.returncode:
             raise _failure(done, output, job)
-        yield _out(work, job)
+        yield _out(folder, job)
 
 
 def _fill(work: Path, job: WheelJob) -> None:

@@ -18,6 +18,7 @@ from builder.build.wheels.backend import Backend
 from builder.build.wheels.run import WheelJob, built
 from builder.core.errors import WheelError
 from builder.core.settings import Settings
+from builder.core.workspace import Workspace
 from builder.lock.config.recipe import load_recipe
 from builder.lock.config.wheelbuild import WheelBuild
 from tests.support.wheels import fetched, make_wheel
@@ -68,7 +69,7 @@ def test_built(job: WheelJob, settings: Settings) -> None:
         return 0
 
     container = Container(work)
-    with built(job, IMAGE, container, settings) as out:
+    with built(job, IMAGE, container, Workspace.of(settings)) as out:
         assert [path.name for path in out.iterdir()] == ["w.whl"]
     assert not out.exists()
     env = container.options.env
@@ -89,7 +90,7 @@ def test_damaged_requirements(job: WheelJob, settings: Settings, text: str) -> N
 
     with (
         pytest.raises(WheelError, match="no list of texts"),
-        built(job, IMAGE, Container(work), settings),
+        built(job, IMAGE, Container(work), Workspace.of(settings)),
     ):
         pass
 
@@ -116,7 +117,7 @@ def test_files_that_are_none(job: WheelJob, settings: Settings, tmp_path: Path) 
     for work, message in ((pipes, "no list"), (links, "no list"), (replaced, "removed the folder")):
         with (
             pytest.raises(WheelError, match=message),
-            built(job, IMAGE, Container(work), settings),
+            built(job, IMAGE, Container(work), Workspace.of(settings)),
         ):
             pass
     assert host.is_dir()
@@ -124,7 +125,7 @@ def test_files_that_are_none(job: WheelJob, settings: Settings, tmp_path: Path) 
 
 def failure(job: WheelJob, settings: Settings, log: str, code: int = 1) -> WheelError:
     container = Container(lambda folder: code, log)
-    with pytest.raises(WheelError) as e, built(job, IMAGE, container, settings):
+    with pytest.raises(WheelError) as e, built(job, IMAGE, container, Workspace.of(settings)):
         pass
     return e.value
 
