@@ -17,6 +17,7 @@ from pathlib import Path
 from builder.build.run.apptainer import apptainer_problem, find_apptainer
 from builder.build.run.failures import hint_for
 from builder.build.run.process import execute, tail
+from builder.core.datafiles import script
 from builder.core.errors import ImageError
 from builder.core.model import Image, SifImage
 from builder.core.settings import Settings
@@ -99,12 +100,7 @@ def definition(request: BuildRequest, image: Image, layout: str) -> str:
         "runscript": metadata.runscript.split("\n")[2:-1],
         "labels": [f"{name} {value}" for name, value in labels.items()],
     }
-    name = request.recipe.name
-    parts = [
-        f"# Target {name}, written by builder for its apptainer engine (docs/engines.md).\n"
-        "# The image holds base, packages and files, so the build needs no network.\n"
-        f"Bootstrap: oci\nFrom: {layout}"
-    ]
+    name, texts = request.recipe.name, {}
     for section, lines in sections.items():
         if wrong := next((line for line in lines if line.lstrip().startswith("%")), None):
             raise ImageError(
@@ -113,8 +109,8 @@ def definition(request: BuildRequest, image: Image, layout: str) -> str:
                 "remove it from the variables and labels of recipe and base, "
                 "or build with --engine layered",
             )
-        parts.append("\n".join([f"%{section}", *(f"    {line}" for line in lines)]))
-    return "\n\n".join(parts) + "\n"
+        texts[section] = "".join(f"    {line}\n" for line in lines)
+    return script(__file__, "definition.txt", name=name, layout=layout, **texts)
 
 
 # running apptainer --------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from builder.build.bases.resolve import open_base, resolve_base
 from builder.build.image.archive import ArchiveFile, docker_load, inline, layer_file, tar_stream
 from builder.build.run.docker import DockerStorage, docker_client, docker_errors, docker_problem
 from builder.build.run.process import tail
+from builder.core.datafiles import script
 from builder.core.errors import ImageError
 from builder.core.model import Layer
 from builder.core.progress import working
@@ -104,16 +105,13 @@ def dockerfile(base: BaseImage, name: str, prefix: str, layers: Mapping[str, Lay
             "which docker build runs",
             "use another base, or build with --engine layered, which runs nothing",
         )
-    lines = [
-        "# Written by builder for its docker engine (docs/engines.md). No step needs a network.",
-        f"# base: {base.reference} {base.digest}",
-        f"FROM {name}",
-        "USER root",
-        f"RUN {json.dumps(['rm', '-rf', prefix])}",
-    ]
-    for file, layer in layers.items():
-        lines += [f"# {one_line(layer.title)}", f"ADD {file} /"]
-    return "\n".join(lines) + "\n"
+    values = {
+        "base": f"{base.reference} {base.digest}",
+        "name": name,
+        "remove": json.dumps(["rm", "-rf", prefix]),
+        "layers": "".join(f"# {one_line(x.title)}\nADD {file} /\n" for file, x in layers.items()),
+    }
+    return script(__file__, "dockerfile.txt", **values)
 
 
 # in the Docker engine -----------------------------------------------------------------------------
