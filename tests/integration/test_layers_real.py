@@ -62,7 +62,6 @@ def build(packages: list[Fetched], folder: Path, jobs: int = 2) -> LayersResult:
     return build_layers(
         files_of(packages, where, CONTEXT),
         LayerOptions(groups=3),
-        Workspace(where, Store(where.cache)),
         budget=90,
     )
 

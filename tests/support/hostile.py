@@ -381,7 +381,7 @@ def hostile_image(folder: Path) -> tuple[Image, Settings, Store]:
             continue
         with contextlib.suppress(BuilderError):
             layer_of(package, folder / "refused", store)
-    built = build_layers(files_of(accepted, given), LayerOptions(), Workspace(given, store), budget=100)
+    built = build_layers(files_of(accepted, given), LayerOptions(), budget=100)
     bottom = pack_tar([make_rootfs_tar(folder).read_bytes()], store, 2, "bottom")
     image = image_above(base(bottom), built.layers, cmd=["sh", "-c", "ls /opt/conda"])
     return image, given, store

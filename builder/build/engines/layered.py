@@ -135,7 +135,7 @@ class Stack:
 
         modules, layers = self._modules, self._request.recipe.layers.options
         store, budget = self._request.work.store, layers_for_packages(modules.total)
-        planned = package_records(self.files, layers, self._request.work, budget=budget)
+        planned = package_records(self.files, layers, budget=budget)
         base = system_record(LockedBase(self.base.reference, self.base.digest), store).path
         python = python_package(self.files)
         context = [python_record(python, store).path] if python else []
@@ -212,7 +212,6 @@ def _package_stack(request: BuildRequest, clock: Clock) -> Stack:
     packages = build_layers(
         files,
         recipe.layers.options,
-        request.work,
         budget=layers_for_packages(total),
         post_link=recipe.conda.post_link,
     )

@@ -202,7 +202,6 @@ class LayersResult:
 def build_layers(
     packages: Packages,
     options: LayerOptions,
-    work: Workspace,
     *,
     budget: int,
     post_link: Mapping[str, str] | None = None,
@@ -223,6 +222,7 @@ def build_layers(
             list.
         SpaceError: the disk is full.
     """
+    work = packages.work
     inputs = {
         **packages_key(packages),
         **_common(options, work),
@@ -245,24 +245,23 @@ def build_layers(
     def fetch(missing: Sequence[PlannedLayer]) -> None:
         packages.fetch([package for plan in missing for package in plan.packages])
 
-    layers = maker.make(_plans(packages, options, budget, work), fetch)
+    layers = maker.make(_plans(packages, options, budget), fetch)
     activation = activation_environment(packages)
     rest = packages.resolution.conflicts, tuple(notes), activation
     record.write((list(map(layer_record, layers)), *rest))
     return LayersResult(layers, *rest)
 
 
-def package_records(
-    packages: Packages, options: LayerOptions, work: Workspace, *, budget: int
-) -> list[Path]:
+def package_records(packages: Packages, options: LayerOptions, *, budget: int) -> list[Path]:
     """Return the records of the packages' layers, and of what planning them reads.
 
     Args:
-        packages, options, work, budget: see :func:`build_layers`.
+        packages, options, budget: see :func:`build_layers`.
     """
-    layers = [plan.record(work.store) for plan in _plans(packages, options, budget, work)]
+    store = packages.work.store
+    layers = [plan.record(store) for plan in _plans(packages, options, budget)]
     indexes = (packages.index_record(package).path for package in packages.locked)
-    licences = (licences_record(package, work.store).path for package in packages.locked)
+    licences = (licences_record(package, store).path for package in packages.locked)
     return [*layers, *indexes, *licences]
 
 
@@ -271,11 +270,9 @@ def _common(options: LayerOptions, work: Workspace) -> dict[str, Any]:
     return {"codec": codec_name(options.compression), "epoch": work.settings.epoch}
 
 
-def _plans(
-    packages: Packages, options: LayerOptions, budget: int, work: Workspace
-) -> list[PlannedLayer]:
+def _plans(packages: Packages, options: LayerOptions, budget: int) -> list[PlannedLayer]:
     """Return the layers of packages."""
-    indexes, common = packages.indexes, _common(options, work)
+    indexes, common = packages.indexes, _common(options, packages.work)
     splits = {key: split_index(index) for key, index in indexes.items()}
     counts = {key: len(parts) for key, parts in splits.items() if len(parts) > 1}
 

@@ -38,13 +38,7 @@ def context_key(context: LinkContext, packages: Sequence[LockedPackage]) -> dict
     layer only.
     """
     names = {p.name for p in packages}
-    return {
-        "prefix": context.prefix,
-        "python": context.python,
-        "site_packages": context.site_packages,
-        "platform": context.platform,
-        "requested": sorted(context.requested & names),
-    }
+    return {**asdict(context), "requested": sorted(context.requested & names)}
 
 
 def package_key(package: LockedPackage, context: LinkContext) -> str:

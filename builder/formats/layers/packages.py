@@ -54,7 +54,7 @@ class Packages:
         self.locked = list(locked)
         """In link order."""
         self.context = context
-        self._work = work
+        self.work = work
         self._fetch = fetch
         self._fetched: dict[str, Fetched] = {}
         self._fetching = threading.Lock()
@@ -95,17 +95,17 @@ class Packages:
 
         def read(package: LockedPackage) -> PackageIndex:
             index = self._read_index(package)
-            self._work.reporter.advance(_TASK, 1)
+            self.work.reporter.advance(_TASK, 1)
             return index
 
-        with working(self._work.reporter, _TASK, len(missing), "packages"):
-            found = in_parallel(read, missing, self._work.settings.jobs)
+        with working(self.work.reporter, _TASK, len(missing), "packages"):
+            found = in_parallel(read, missing, self.work.settings.jobs)
         indexes = known | {package.key: index for package, index in found}
         return {key: index for key, index in indexes.items() if index is not None}
 
     def index_record(self, package: LockedPackage) -> Record[PackageIndex]:
         """Return the cache's record of a package's index."""
-        store = self._work.store
+        store = self.work.store
         path = store.folders.index / f"{package_key(package, self.context)}.json"
         return store.record(path, PackageIndex)
 
@@ -121,7 +121,7 @@ class Packages:
             from .wheel import wheel_index
 
             index = wheel_index(fetched, self.context)
-        licences_record(package, self._work.store).write(index.licences)  # for the SBOM
+        licences_record(package, self.work.store).write(index.licences)  # for the SBOM
         self.index_record(package).write(index)
         return index
 
@@ -166,7 +166,7 @@ class Packages:
             sites = {m[0]: m["site"] for m in found if m and canonicalize_name(m["name"]) in wheels}
             if package.manager == "pip" or not sites:
                 continue
-            self._work.reporter.warn(f"a wheel replaces {package.name} {package.version} of conda")
+            self.work.reporter.warn(f"a wheel replaces {package.name} {package.version} of conda")
             yield package.key, set(map(posixpath.normpath, self._recorded(package, sites)))
 
     def _recorded(self, package: LockedPackage, sites: Mapping[str, str]) -> Iterator[str]:
@@ -192,7 +192,7 @@ class Packages:
         if package.manager == "conda":
             from .conda import conda_entries
 
-            entries = conda_entries(fetched, self.context, self._work.settings.tmpdir, leave_out)
+            entries = conda_entries(fetched, self.context, self.work.settings.tmpdir, leave_out)
         else:
             from .wheel import wheel_entries
 
@@ -227,7 +227,7 @@ class Packages:
 
     def installed_record(self, package: LockedPackage) -> Record[dict[str, str]]:
         """Return the cache's record of a package's RECORD, or of its record in conda-meta."""
-        store = self._work.store
+        store = self.work.store
         path = store.folders.index / f"{package_key(package, self.context)}-record.json"
         return store.record(path, dict[str, str])
 

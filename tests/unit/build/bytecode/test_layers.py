@@ -70,7 +70,7 @@ def make(
     settings = Settings(folder / "cache", folder / "tmp", jobs)
     store = Store(settings.cache)
     files = files_of(packages, settings, context)
-    built = build_layers(files, recipe.layers.options, Workspace(settings, store), budget=60)
+    built = build_layers(files, recipe.layers.options, budget=60)
     request = BytecodeRequest(files, BASE, recipe, Workspace(settings, store), 90, built.layers)
     return Made(built, bytecode_layers(request))
 

@@ -75,7 +75,6 @@ def build(
     return build_layers(
         files_of(packages, where, context),
         options or LayerOptions(groups=4, own_layer_from=1 << 20),
-        Workspace(where, Store(where.cache)),
         budget=90,
     )
 
@@ -207,17 +206,12 @@ def test_link_scripts(tmp_path: Path) -> None:
     script = condapackage.Member("bin/.a-post-link.sh", b"exit 1\n")
     a = condapackage.fetched(condapackage.pack(tmp_path / "channel", "a", [script]))
     where = Settings(tmp_path / "cache", tmp_path / "tmp", 1)
-    store = Store(where.cache)
     with pytest.raises(
         LayerError, match=r"a-1.0-0.conda has a link script \(/opt/conda/bin/.a-post-link.sh\)"
     ) as caught:
-        build_layers(
-            files_of([a], where), LayerOptions(), Workspace(where, store), budget=9, post_link={"b": "skip"}
-        )
+        build_layers(files_of([a], where), LayerOptions(), budget=9, post_link={"b": "skip"})
     assert "post_link: {a: skip}" in caught.value.hint
-    result = build_layers(
-        files_of([a], where), LayerOptions(), Workspace(where, store), budget=9, post_link={"a": "skip"}
-    )
+    result = build_layers(files_of([a], where), LayerOptions(), budget=9, post_link={"a": "skip"})
     assert result.notes == ("a: its link script was not run, as the recipe says",)
 
 
@@ -262,7 +256,7 @@ def test_archives_that_are_read(tmp_path: Path, wheels: list[Fetched]) -> None:
 
         work = Workspace(settings, Store(settings.cache))
         files = Packages([one.package for one in packages], CONTEXT, work, fetch)
-        return build_layers(files, LayerOptions(groups=3), work, budget=50)
+        return build_layers(files, LayerOptions(groups=3), budget=50)
 
     first = build(wheels)
     assert asked == [[one.package.name for one in wheels]]

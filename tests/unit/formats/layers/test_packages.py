@@ -49,7 +49,7 @@ def test_wheel_replaces_a_conda_package(tmp_path: Path, settings: Settings) -> N
     packages = [condapackage.fetched(conda), fetched(wheel)]
     warnings = Warnings()
     made = files_of(packages, settings)
-    made._work = Workspace(settings, made._work.store, warnings)
+    made.work = Workspace(settings, made.work.store, warnings)
     left_out = made.resolution.leave_out[packages[0].package.key]
     assert left_out == {posixpath.normpath(f"opt/conda/{site}/{row}") for row in rows}
     assert warnings.messages == ["a wheel replaces py-some 1.0 of conda"]
