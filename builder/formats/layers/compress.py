@@ -24,9 +24,10 @@ on processor and version, so they are used to inflate only.
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
 from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 import deflate
@@ -102,7 +103,6 @@ class LayerWriter:
         """The libraries in it."""
         self._splice = compression == "gzip"
         self._mtime = mtime
-        self._sources = _OpenFile()
 
     def write(self, entries: Iterable[Entry]) -> None:
         """Write all entries, parent directories first, and the end of the tar.
@@ -112,21 +112,21 @@ class LayerWriter:
             SpaceError: the disk is full.
         """
         try:
-            for entry in with_parents(entries):
-                self.blob.write(header(entry, self._mtime))
-                self.libraries.add(entry)
-                if entry.kind == "file" and entry.size:
-                    self._content(entry)
+            with _OpenFile() as source:
+                for entry in with_parents(entries):
+                    self.blob.write(header(entry, self._mtime))
+                    self.libraries.add(entry)
+                    if entry.kind == "file" and entry.size:
+                        self._content(entry, source)
             self.blob.write(END)
             self.blob.finish()
         finally:
-            self._sources.close()
             if isinstance(entries, Generator):
                 entries.close()  # removes the temporary file of a conda package also after an error
 
-    def _content(self, entry: Entry) -> None:
+    def _content(self, entry: Entry, source: _OpenFile) -> None:
         content = entry.content
-        fd = self._sources.fd(str(content.source)) if isinstance(content, Deflated | Range) else -1
+        fd = source.fd(content.source) if isinstance(content, Deflated | Range) else -1
         if self._splice and isinstance(content, Deflated) and entry.size >= SPLICE_FROM:
             self.blob.flush()
             self.blob.put(_GZIP_HEADER)
@@ -205,19 +205,15 @@ class _CompressedTar:
         self.put(packed, at_once=len(block) == BLOCK)
 
 
-class _OpenFile:
+class _OpenFile(ExitStack):
     """The file that content is read from: an archive, or the tar of the current package."""
 
-    def __init__(self) -> None:
-        self._path, self._fd = "", -1
+    _path: Path | None = None
+    _fd = -1
 
-    def fd(self, path: str) -> int:
+    def fd(self, path: Path) -> int:
+        """Return the descriptor of a file; the one before is closed."""
         if path != self._path:
             self.close()
-            self._path, self._fd = path, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._path, self._fd = path, self.enter_context(path.open("rb", buffering=0)).fileno()
         return self._fd
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._path, self._fd = "", -1
