@@ -12,7 +12,6 @@ from builder.core.model import Descriptor, Image, Layer, SifImage
 from builder.core.store.blobs import Store
 from builder.formats.oci.documents import read_document
 from builder.formats.oci.image import plain_image
-from builder.formats.oci.layout import read_layout
 from builder.formats.oci.manifest import parse_config, read_image
 
 
@@ -84,29 +83,18 @@ def _stored(digest: str, store: Store) -> bytes:
     return b"" if path is None else read_document(path)
 
 
-def open_layout_base(
-    reference: str,
-    folder: Path,
-    tag: str | None,
-    architecture: str,
-    store: Store,
-    *,
-    keep: bool = False,
-) -> BaseImage:
-    """Return an image in an OCI layout. Its layers stay there.
+def layout_base(reference: str, image: Image, store: Store, *, keep: bool) -> BaseImage:
+    """Return an image of an OCI layout as a base. Its layers stay there.
 
     Args:
         reference: for messages.
-        folder: the layout.
-        tag: a tag or digest; None for the only image.
-        architecture: the OCI's name.
+        image: the image.
         store: knows which layers are verified.
         keep: whether the image is linked or copied into the store.
 
     Raises:
-        ImageError: there is no such image, or it is damaged.
+        ImageError: it is damaged.
     """
-    image = read_layout(folder, tag, architecture)
     layers = []
     for layer in image.layers:
         path, digest = layer.path, layer.descriptor.digest

@@ -16,12 +16,13 @@ from builder.core.redact import redact
 from builder.core.settings import expand_home
 from builder.core.workspace import Workspace
 from builder.formats.net.mirrors import mirrored_base
+from builder.formats.oci.layout import read_layout
 from builder.formats.oci.reference import Reference
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.yamlfile import place_of
 
 from .debian import check_packages, check_suite, debian_base
-from .image import BaseImage, WantedBase, no_such_base, open_layout_base, stored_base
+from .image import BaseImage, WantedBase, layout_base, no_such_base, stored_base
 from .reference import path_and_tag, split_reference
 
 log = logging.getLogger(__name__)
@@ -144,7 +145,8 @@ def _open_local(
     if not path.exists():
         raise no_such_base(reference, path)
     if kind == "oci":
-        return open_layout_base(reference, path, tag, wanted.architecture, work.store, keep=keep)
+        image = read_layout(path, tag, wanted.architecture)
+        return layout_base(reference, image, work.store, keep=keep)
     if not path.is_file():
         hint = f"for a folder write oci:{rest}"
         raise ImageError(f"base {reference}: {path} is not a file", hint)
