@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property
+from functools import cache
 from typing import TYPE_CHECKING
 
 from builder.core.model import Descriptor, Layer, LockedBase
@@ -31,15 +31,21 @@ def resolve_registry_base(reference: str, architecture: str, work: Workspace) ->
         ImageError: the image is not for this architecture, or damaged.
         RegistryError: the registry refuses or cannot be reached.
     """
-    from builder.formats.registry.client import RegistryClient
     from builder.formats.registry.pull import resolve_manifest
 
     parsed = Reference.parse(reference)
-    with RegistryClient(parsed.host, settings=work.settings, reporter=work.reporter) as client:
+    with _client(parsed, work) as client:
         data, descriptor = resolve_manifest(client, parsed.repository, parsed.ref, architecture)
     parse_manifest(data, descriptor, reference)
     work.store.add(data)
     return descriptor.digest
+
+
+def _client(image: Reference, work: Workspace) -> RegistryClient:
+    # slow: not for a base that the store has
+    from builder.formats.registry.client import RegistryClient
+
+    return RegistryClient(image.host, settings=work.settings, reporter=work.reporter)
 
 
 def open_registry_base(
@@ -56,22 +62,33 @@ def open_registry_base(
         ImageError: the image is damaged.
         RegistryError: the registry refuses or cannot be reached.
     """
-    parsed = Reference.parse(actual)
-    with _Source(parsed, work) as source:
-        data = source.manifest(locked.digest)
-        descriptor = Descriptor("", locked.digest, len(data))
-        image = read_image(data, descriptor, source.blob, locked.reference)
+    parsed, store = Reference.parse(actual), work.store
+    with ExitStack() as stack:
+        client = cache(lambda: stack.enter_context(_client(parsed, work)))
+
+        def config(blob: Descriptor) -> bytes:
+            path = store.get(blob.digest, blob.size)
+            if path is None:
+                path = client().blobs.download_to_store(parsed.repository, blob, store)
+            return path.read_bytes()
+
+        manifest = store.get(locked.digest)
+        if manifest is None:
+            data, _, _ = client().manifests.get(parsed.repository, locked.digest)
+            manifest = store.path(store.add(data))
+        data = manifest.read_bytes()
+        image = read_image(data, Descriptor("", locked.digest, len(data)), config, locked.reference)
         blobs = [layer.descriptor for layer in image.layers]
-        paths = [work.store.get(blob.digest, blob.size) for blob in blobs]
+        paths = [store.get(blob.digest, blob.size) for blob in blobs]
         known = zip(image.layers, paths, strict=True)
         found = tuple(replace(layer, path=path, origin=parsed.name) for layer, path in known)
         if download and None in paths:
             from builder.formats.registry.pull import fetch_layers
 
-            image, client = replace(image, layers=found), source.client
-            found = fetch_layers(image, work.store, work.settings, work.reporter, client).layers
-    config = parse_config(image.config, locked.reference)
-    return BaseImage(locked.reference, locked.digest, config, found)
+            image = replace(image, layers=found)
+            found = fetch_layers(image, store, work.settings, work.reporter, client()).layers
+    base_config = parse_config(image.config, locked.reference)
+    return BaseImage(locked.reference, locked.digest, base_config, found)
 
 
 def present_layers(layers: Sequence[Layer], work: Workspace) -> tuple[Layer, ...]:
@@ -92,39 +109,3 @@ def present_layers(layers: Sequence[Layer], work: Workspace) -> tuple[Layer, ...
 def fetch_layer(layer: Layer, work: Workspace) -> Layer:
     """Return a layer with its blob on this machine, see :func:`present_layers`."""
     return present_layers([layer], work)[0]
-
-
-class _Source(ExitStack):
-    """Blobs from the store, or else from the repository, which is contacted only if necessary."""
-
-    def __init__(self, image: Reference, work: Workspace) -> None:
-        super().__init__()
-        self._image = image
-        self._work = work
-
-    @cached_property
-    def client(self) -> RegistryClient:
-        """The registry's client."""
-        # slow: not for a base that the store has
-        from builder.formats.registry.client import RegistryClient
-
-        host, work = self._image.host, self._work
-        client = RegistryClient(host, settings=work.settings, reporter=work.reporter)
-        return self.enter_context(client)
-
-    def manifest(self, digest: str) -> bytes:
-        """Return a manifest, which is stored."""
-        path = self._work.store.get(digest)
-        if path is not None:
-            return path.read_bytes()
-        data, _, _ = self.client.manifests.get(self._image.repository, digest)
-        self._work.store.add(data)
-        return data
-
-    def blob(self, descriptor: Descriptor) -> bytes:
-        """Return a small blob, which is stored."""
-        store, repository = self._work.store, self._image.repository
-        path = store.get(descriptor.digest, descriptor.size)
-        if path is None:
-            path = self.client.blobs.download_to_store(repository, descriptor, store)
-        return path.read_bytes()
