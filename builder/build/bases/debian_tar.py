@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import tarfile
 from collections.abc import Iterator
@@ -14,10 +13,9 @@ from builder.core.errors import ImageError
 from builder.formats.trees.reader import TarReader
 
 #: What mmdebstrap needs to make a base, and the base does not.
-_SETTINGS = re.compile(
-    r"etc/apt/(sources\.list|sources\.list\.d/.+|apt\.conf\.d/99mmdebstrap|auth\.conf|auth\.conf\.d/.+)"
-    r"|etc/dpkg/dpkg\.cfg\.d/99mmdebstrap"
-)
+_SETTINGS = "debian_settings.txt"
+#: What varies from run to run, or is for people.
+_DROPPED = "debian_dropped.txt"
 #: Files in it are left out, the folders stay: programs expect them.
 _LOG = re.compile(r"var/log/.+")
 #: Files with a fixed content. The engine fills most of them, and the build host's content must not get into
@@ -79,13 +77,13 @@ def _is_dropped(name: str, member: tar.TarHeader) -> bool:
     if member.flag not in (tar.FILE, tar.DIRECTORY, tar.SYMLINK, tar.HARDLINK):
         return True
     is_folder = member.flag == tar.DIRECTORY
-    return bool(_SETTINGS.fullmatch(name)) or is_left_out(name, is_folder=is_folder)
+    return _is_in(_SETTINGS, name) or is_left_out(name, is_folder=is_folder)
 
 
-@functools.cache
-def _dropped() -> re.Pattern[str]:
-    """Return the pattern of what varies from run to run, or is for people: debian_dropped.txt."""
-    return re.compile("|".join(read_beside(__file__, "debian_dropped.txt").splitlines()))
+def _is_in(table: str, name: str) -> bool:
+    """Return whether a path matches a line of a table beside this module."""
+    patterns = "|".join(read_beside(__file__, table).splitlines())
+    return re.fullmatch(patterns, name) is not None
 
 
 def is_left_out(name: str, *, is_folder: bool) -> bool:
@@ -96,7 +94,7 @@ def is_left_out(name: str, *, is_folder: bool) -> bool:
         is_folder: folders of logs stay, because programs expect them.
     """
     is_log = bool(_LOG.fullmatch(name)) and not is_folder
-    return is_log or bool(_dropped().fullmatch(name))
+    return is_log or _is_in(_DROPPED, name)
 
 
 def _header(name: str, member: tar.TarHeader, epoch: int) -> tarfile.TarInfo:

@@ -9,7 +9,7 @@ layer.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -17,6 +17,7 @@ from builder.build.bases.registry import fetch_layer
 from builder.build.bases.sif import downloading_sources
 from builder.build.fetch.venv import BasePython, base_python_of
 from builder.build.image.libraries import base_libraries
+from builder.core.datafiles import table
 from builder.core.errors import LayerError
 from builder.core.model import Image, Layer, LockedPackage
 from builder.core.store.blobs import Store
@@ -35,19 +36,7 @@ from .inputs import BytecodeRequest, base_key, python_package, python_packages
 JOB_FOLDER = "/run/builder-compile"
 #: Part of the keys of records. Increase it when an image has other files.
 _FORMAT = 3
-#: The C library and what a Python is linked with, by the usual names; links to folders, too.
-_LIBRARIES = re.compile(
-    r"(usr/)?lib(32|64|x32)?(/[^/]+-linux-(gnu|musl)[^/]*)?"
-    r"(/(ld-linux|ld64|ld-musl|lib(c|m|dl|pthread|rt|util|crypt|z|expat|ffi|gcc_s|stdc\+\+)[-.])[^/]*)?"
-)
-_C_LIBRARY = re.compile(r".*/(libc\.so\.6|libc-2[^/]*\.so|ld-musl-[^/]*)")
-#: Folders of the standard library that are not needed to compile.
-_NOT_NEEDED = (
-    r"(test|idlelib|tkinter|turtledemo|ensurepip|lib2to3|(site|dist)-packages|config-[^/]*|asyncio"
-    r"|ctypes|curses|distutils|email|http|logging|multiprocessing|pydoc_data|sqlite3|unittest|xml)/"
-)
-#: Conda's libraries that only modules of the standard library need, by their names.
-_NOT_LINKED = r"lib(crypto|ssl|sqlite3|tcl\d|tk\d)"
+_PATTERNS: Mapping[str, str] = table(__file__, "runtime.yaml")
 #: Bytes of a file of the base.
 _MAX_SIZE = 256 << 20
 #: Where runtimes mount things; Apptainer makes no folders.
@@ -117,9 +106,9 @@ def _conda_python(source: BytecodeRequest, python: LockedPackage) -> RuntimePart
     context = source.packages.context
     key = cache_key([_FORMAT, context.prefix, context.python, [(p.key, p.url) for p in needed]])
     root = re.escape(context.prefix.strip("/"))
-    libraries = re.compile(rf"{root}/lib/(?!{_NOT_LINKED})[^/]*\.so[^/]*")
+    libraries = re.compile(rf"{root}/lib/(?!{_PATTERNS['not_linked']})[^/]*\.so[^/]*")
     python_files = re.compile(
-        rf"{libraries.pattern}|{root}/(bin/python3[^/]*|lib/python3\.\d+t?/(?!{_NOT_NEEDED}).*)"
+        rf"{libraries.pattern}|{root}/(bin/python3[^/]*|lib/python3\.\d+t?/(?!{_PATTERNS['not_needed']}).*)"
     )
 
     def entries() -> Iterator[Entry]:
@@ -145,10 +134,10 @@ def _base_libraries(source: BytecodeRequest) -> RuntimePart:
     def entries() -> Iterator[Entry]:
         for sources in _from_below(source):
             merge = Merge(sources)
-            found = list(_files(merge, _LIBRARIES))
+            found = list(_files(merge, re.compile(_PATTERNS["libraries"])))
             if len(sources) >= len(source.base.layers):  # the base is not read again for these
                 base_libraries(source.base, source.work.store, merge.kinds.keys() - merge.implied)
-            if any(_C_LIBRARY.fullmatch(entry.path) for entry in found):
+            if any(re.fullmatch(_PATTERNS["c_library"], entry.path) for entry in found):
                 yield from found
                 return
         raise LayerError(
@@ -164,8 +153,8 @@ def _base_python(source: BytecodeRequest, python: BasePython) -> RuntimePart:
     """Return the layer of a base's own Python."""
     root = re.escape(str(PurePosixPath(python.interpreter).parent.parent).strip("/"))
     wanted = re.compile(
-        rf"{_LIBRARIES.pattern}|{root}/(bin/python3[^/]*|lib/[^/]*\.so[^/]*"
-        rf"|lib/python{re.escape(python.minor)}t?/(?!{_NOT_NEEDED}).*)"
+        rf"{_PATTERNS['libraries']}|{root}/(bin/python3[^/]*|lib/[^/]*\.so[^/]*"
+        rf"|lib/python{re.escape(python.minor)}t?/(?!{_PATTERNS['not_needed']}).*)"
     )
 
     def entries() -> Iterator[Entry]:
