@@ -63,7 +63,7 @@ def make_layer(
     work: Workspace,
     *,
     compression: Compression = "gzip",
-    advance: Callable[[int], None] = lambda n: None,
+    advance: Advance = lambda n: None,
 ) -> Layer:
     """Write one layer into the store.
 

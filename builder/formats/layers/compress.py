@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -36,6 +36,7 @@ from isal import isal_zlib
 
 from builder.core.errors import LayerError
 from builder.core.model import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Compression
+from builder.core.parallel import Advance
 from builder.core.store.blobs import BlobWriter
 
 from .content import STEP, read_steps
@@ -88,11 +89,7 @@ class LayerWriter:
     """
 
     def __init__(
-        self,
-        out: BlobWriter,
-        compression: Compression,
-        mtime: int,
-        advance: Callable[[int], None] = lambda n: None,
+        self, out: BlobWriter, compression: Compression, mtime: int, advance: Advance
     ) -> None:
         if not 0 <= mtime < 8**11:
             hint = "set SOURCE_DATE_EPOCH to seconds since 1970, or unset it"
@@ -144,9 +141,7 @@ class LayerWriter:
 class _CompressedTar:
     """The blob of a layer: hashes tar bytes, and compresses them in blocks of 1 MiB."""
 
-    def __init__(
-        self, out: BlobWriter, compression: Compression, advance: Callable[[int], None]
-    ) -> None:
+    def __init__(self, out: BlobWriter, compression: Compression, advance: Advance) -> None:
         self._out = out
         self._gzip = compression == "gzip"
         self._zstd = zstandard.ZstdCompressor(

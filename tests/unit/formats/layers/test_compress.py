@@ -172,5 +172,7 @@ def test_full_disk(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         out._file.close()
         out._file = type("Full", (io.BytesIO,), {"write": full})()
         with pytest.raises(SpaceError, match="no space left"):
-            LayerWriter(out, "gzip", EPOCH).write([file("f", Inline(noise("x", 3 * BLOCK)), 3 * BLOCK)])
+            LayerWriter(out, "gzip", EPOCH, lambda n: None).write(
+                [file("f", Inline(noise("x", 3 * BLOCK)), 3 * BLOCK)]
+            )
     assert not list(store.tmp.iterdir())
