@@ -138,9 +138,8 @@ def _open_local(
     if kind == "sif":
         from .sif import open_sif_base
 
-        return open_sif_base(
-            reference, wanted.root / expand_home(rest), wanted.architecture, work.store
-        )
+        path = wanted.root / expand_home(rest)
+        return open_sif_base(reference, path, wanted.architecture, work.store)
     path, tag = path_and_tag(rest, wanted.root)
     if not path.exists():
         raise no_such_base(reference, path)

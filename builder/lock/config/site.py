@@ -278,9 +278,7 @@ class Site(Model):
         runtime, is_plugin = self.runtime, self.runtime.family == "plugin"
         if is_plugin and self.slurm is None:
             raise ValueError(f"runtime {runtime.kind} needs 'slurm:': srun starts the container")
-        for key, additions in (("fabric", self.fabric), ("mpi", self.mpi)):
-            if additions is None:
-                continue
+        for key, additions in (("fabric", self.fabric), ("mpi", self.mpi or HostMpi())):
             if is_plugin and additions.options:
                 instead = "runtime.annotations" if runtime.kind == "edf" else f"{key}.srun"
                 raise ValueError(
