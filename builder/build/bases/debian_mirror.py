@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from builder.core.datafiles import read_beside, search
 from builder.core.settings import Settings
 from builder.core.store.leftovers import temporary_folder
 from builder.formats.net.apt import parse_stanzas, uris_of
@@ -17,12 +18,6 @@ from builder.formats.net.proxies import proxy_for
 from builder.formats.net.trust import authorities, write_bundle
 
 _APT_HELPER = "/usr/lib/apt/apt-helper"
-_PASSED_ON = re.compile(
-    r"Acquire::("
-    r"(https?|ftp|socks)(::.*)?|Check-Valid-Until|Check-Date|Max-ValidTime|Min-ValidTime|Retries"
-    r")(?= )",
-    re.IGNORECASE,
-)
 _CREDENTIALS = (Path("/etc/apt/auth.conf"), Path("/etc/apt/auth.conf.d"))
 
 
@@ -77,8 +72,9 @@ def apt_credentials() -> str:
 
 def _is_passed_on(line: str) -> bool:
     """Return whether the tree gets a setting: Proxy-Auto-Detect names a program of this host."""
+    is_known = search(read_beside(__file__, "apt_passed_on.txt"), line, re.IGNORECASE) is not None
     is_empty = line.endswith(' "";')
-    return bool(_PASSED_ON.match(line)) and not is_empty and "Proxy-Auto-Detect" not in line
+    return is_known and not is_empty and "Proxy-Auto-Detect" not in line
 
 
 def mirror_state(sources: str, settings: Settings) -> str | None:
