@@ -21,14 +21,13 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.layers.build import make_layer
-from builder.formats.layers.entry import Entry, Inline, LinkContext
+from builder.formats.layers.entry import Entry, Inline
 from builder.formats.oci.layout import read_layout, write_layout
 from builder.lock.config.recipe import Recipe
 from tests.integration.conftest import keep_base
 from tests.support import parts
 from tests.support.image_kit import EPOCH, image, layer, member, recipe, settings
 
-CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
 REPORT = (
     'echo "$CONDA_PREFIX $FROM $ACTIVATED $(cat /opt/conda/marker) $(id -u)"; '
     "command -v tool; ls -a /opt/conda"
@@ -84,7 +83,7 @@ def whole_image(shared: Debian, target: Recipe, top_compression: Compression = "
         file(script, b"x=(activated)\nexport ACTIVATED=${x[0]}\n"),
     ]
     environment = make_layer(entries, "environment", Workspace(own, store))
-    files = system_entries(target, b"lock", CONTEXT, [f"/{script}"])
+    files = system_entries(target, b"lock", [f"/{script}"])
     top = make_layer(files, "builder", Workspace(own, store), compression=top_compression)
     lock = Lock((), ("linux-64",), digest="sha256:" + "1" * 64)
     return make_image(

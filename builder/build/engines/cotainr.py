@@ -35,7 +35,6 @@ from builder.core.model import Fetched, LockedBase, SifImage
 from builder.core.store.files import link_or_copy, space_errors
 from builder.core.store.leftovers import temporary_folder
 from builder.formats.layers.build import make_layer
-from builder.formats.layers.entry import LinkContext
 from builder.formats.oci.layout import write_layout
 
 from .apptainer import check_built, environment
@@ -205,10 +204,9 @@ def _add_files(request: BuildRequest, built: Path, base: BaseImage) -> SifImage:
     locked = resolve_base(f"sif:{built}", recipe, request.work)
     opened = open_base(locked, recipe, request.work)
     below = replace(opened, reference=base.reference, digest=base.digest)
-    context = LinkContext(PREFIX, "", "", recipe.platform, request.requested)
     # no activation scripts: cotainr's own environment script activates the environment for every
     # command
-    entries = system_entries(recipe, request.lock.text, context, ())
+    entries = system_entries(recipe, request.lock.text, ())
     files = make_layer(entries, "builder: files", request.work)
     image = image_of_build(request, below, [files], {})
     return write_target_sif(request, "cotainr", image, opened.sif)

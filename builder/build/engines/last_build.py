@@ -27,7 +27,6 @@ from builder.core.store.records import read_record, write_record
 from builder.core.version import __version__
 from builder.formats.layers.build import make_layer
 from builder.formats.layers.cache import FORMAT, layer_record, recorded_layers
-from builder.formats.layers.entry import LinkContext
 from builder.formats.net.mirrors import mirrored_base
 
 from .base import BuildRequest, BuildResult, cached_sif
@@ -125,9 +124,7 @@ def _inputs_digest(engine: str, request: BuildRequest) -> str | None:
     needs_os_packages = r.recipe.base_packages and not is_made_here(r.recipe.base)
     if r.lock.base is None or (needs_os_packages and r.lock.record.os_packages is None):
         return None
-    # the paths in these files do not matter here, only their contents
-    context = LinkContext(r.recipe.conda.prefix, "", "", r.recipe.platform)
-    entries = system_entries(r.recipe, r.lock.text, context, ())
+    entries = system_entries(r.recipe, r.lock.text, ())
     files = make_layer(entries, "builder: files", r.work)
     inputs: dict[str, Any] = {
         "builder": [__version__, FORMAT, _FORMAT],

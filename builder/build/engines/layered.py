@@ -194,8 +194,7 @@ def make_layers(request: BuildRequest, clock: Clock) -> Stack:
     stack = _package_stack(request, clock)
     below, above = recipe_steps(recipe)
     _run(stack, below, clock)
-    scripts = stack.packages.activation.scripts
-    files = system_entries(recipe, request.lock.text, stack.files.context, scripts)
+    files = system_entries(recipe, request.lock.text, stack.packages.activation.scripts)
     stack.layers.append(_layer(request, files, FILES_TITLE))
     _run(stack, above, clock)
     return stack

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from builder.core.datafiles import script
 from builder.core.redact import redact
-from builder.formats.layers.entry import Entry, LinkContext
+from builder.formats.layers.entry import Entry
 from builder.lock.config.recipe import Recipe
 
 from .recipe_files import recipe_entries
@@ -21,21 +21,21 @@ ENTRYPOINT = f"{HOME}/entrypoint"
 _OPAQUE = ".wh..wh..opq"
 
 
-def entrypoint(recipe: Recipe, context: LinkContext, activation_scripts: Sequence[str]) -> str:
+def entrypoint(recipe: Recipe, activation_scripts: Sequence[str]) -> str:
     """Return the entry point, a POSIX sh script.
 
     It sets the environment's variables, sources the activation scripts once and executes its
     arguments.
 
     Args:
-        recipe: its ``cmd`` runs if there are no arguments (``sh`` if it has none).
-        context: the environment's prefix.
+        recipe: the environment's prefix and variables; its ``cmd`` runs if there are no arguments
+            (``sh`` if it has none).
         activation_scripts: image paths of the ``activate.d`` scripts that do more than the image's
             config can express.
     """
     # The scripts are part of every image: a change of one character, even in a comment, changes the
     # digests of all images.
-    prefix, command = shlex.quote(context.prefix), shlex.join(recipe.cmd or ("sh",))
+    prefix, command = shlex.quote(recipe.conda.prefix), shlex.join(recipe.cmd or ("sh",))
     activation = ""
     if activation_scripts:
         # The recipe's variables (or their values from `docker run -e`) override what a script sets.
@@ -51,21 +51,18 @@ def entrypoint(recipe: Recipe, context: LinkContext, activation_scripts: Sequenc
     return script(__file__, "entrypoint.sh", **values)
 
 
-def system_entries(
-    recipe: Recipe, lock_text: bytes, context: LinkContext, activation_scripts: Sequence[str]
-) -> list[Entry]:
+def system_entries(recipe: Recipe, lock_text: bytes, scripts: Sequence[str]) -> list[Entry]:
     """Return entry point, smoke test, lock file and the recipe's files, as members of one layer.
 
     Args:
-        recipe: its ``files:``, ``cmd`` and ``env``.
+        recipe: its ``files:``, ``cmd``, ``env`` and prefix.
         lock_text: the lock file; credentials in its URLs are removed.
-        context: the environment's prefix.
-        activation_scripts: image paths of the scripts that the entry point sources.
+        scripts: image paths of the scripts that the entry point sources.
 
     Raises:
         ConfigError: a file of the recipe does not exist, or its target would break the base.
     """
-    home, started = HOME.lstrip("/"), entrypoint(recipe, context, activation_scripts)
+    home, started = HOME.lstrip("/"), entrypoint(recipe, scripts)
     entries = [
         Entry(home, "dir", 0o755),
         Entry.of(f"{home}/conda-lock.yml", lock_in_image(lock_text)),

@@ -9,14 +9,9 @@ from pathlib import Path
 import pytest
 
 from builder.build.image.files import entrypoint
-from builder.formats.layers.entry import LinkContext
 from tests.support.image_kit import recipe
 
 DASH = shutil.which("dash") or "/bin/sh"
-
-
-def context(prefix: str = "/opt/conda") -> LinkContext:
-    return LinkContext(prefix, "3.11", "lib/python3.11/site-packages")
 
 
 @pytest.fixture
@@ -34,7 +29,7 @@ def script(tmp_path: Path, prefix: Path, scripts: dict[str, str] | None = None, 
         path = prefix / "etc/conda/activate.d" / name
         path.write_text(text)
         paths.append(str(path))
-    text = entrypoint(recipe(tmp_path, **more), context(str(prefix)), paths)
+    text = entrypoint(recipe(tmp_path, conda={"prefix": str(prefix)}, **more), paths)
     target = tmp_path / "entrypoint"
     target.write_text(
         text.replace("/opt/builder/entrypoint", str(target))
@@ -110,7 +105,7 @@ def test_recipe_variables_win(tmp_path: Path, prefix: Path, no_bash: str) -> Non
 )
 def test_shellcheck(tmp_path: Path, scripts: tuple[str, ...]) -> None:
     """shellcheck finds nothing."""
-    text = entrypoint(recipe(env={"A_B": "1"}), context(), scripts)
+    text = entrypoint(recipe(env={"A_B": "1"}), scripts)
     done = subprocess.run(
         ["shellcheck", "-s", "sh", "-e", "SC1090", "-"],
         input=text,

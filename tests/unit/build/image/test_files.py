@@ -16,11 +16,9 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.layers.build import make_layer
-from builder.formats.layers.entry import Entry, Inline, LinkContext
+from builder.formats.layers.entry import Entry, Inline
 from tests.support.image_kit import image, layer, member, recipe
 from tests.support.images import unpack
-
-CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
 
 
 def own_layer(store: Store, entries: Iterable[Entry]) -> Layer:
@@ -47,7 +45,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def entries(project: Path, *files: dict[str, str], lock: bytes = b"") -> dict[str, Entry]:
-    return by_path(system_entries(recipe(project, files=list(files)), lock, CONTEXT, ()))
+    return by_path(system_entries(recipe(project, files=list(files)), lock, ()))
 
 
 def test_own_files(project: Path) -> None:
@@ -70,7 +68,7 @@ def test_later_file_wins(project: Path, tmp_path: Path) -> None:
     """A later file replaces an earlier one with the same target."""
     files = [{"source": "train.py", "target": "/a"}, {"source": "app/sub/data.txt", "target": "/a"}]
     store = Store(tmp_path / "cache")
-    made = own_layer(store, system_entries(recipe(project, files=files), b"", CONTEXT, ()))
+    made = own_layer(store, system_entries(recipe(project, files=files), b"", ()))
     unpack(image(store, made), tmp_path / "r", store)
     assert (tmp_path / "r/a").read_text() == "data"
 
