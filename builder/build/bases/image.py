@@ -50,6 +50,11 @@ class BaseImage:
         """Return the layers as an image without the base's other metadata."""
         return plain_image(self.layers, self.config)
 
+    @property
+    def runnable(self) -> Image | SifImage:
+        """What runners and steps take: the file of a SIF, or the layers as an image."""
+        return self.sif or self.image()
+
 
 def stored_image(reference: str, digest: str, store: Store) -> Image:
     """Return an image whose manifest and config are in the store, with layers that have no paths.

@@ -22,7 +22,6 @@ from builder.build.run.base import Mount, Runner, RunOptions
 from builder.build.run.process import tail
 from builder.core.datafiles import script
 from builder.core.errors import ImageError, RunnerError
-from builder.core.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json
 from builder.core.redact import redact
 from builder.core.settings import Settings
 from builder.formats.net.apt import (
@@ -64,15 +63,6 @@ class AptBase:
     """Its apt sources as deb822 paragraphs."""
 
 
-def runnable(base: BaseImage) -> Image | SifImage:
-    """Return the base as runners and steps take it."""
-    if base.sif is not None:
-        return base.sif
-    config = canonical_json(base.config)
-    described = Descriptor.of(OCI_CONFIG, config)
-    return Image(base.layers, config, described, b"", Descriptor(OCI_MANIFEST, base.digest, 0))
-
-
 def read_apt_base(base: BaseImage, runner: Runner, where: str) -> AptBase:
     """Look into a base image.
 
@@ -88,7 +78,7 @@ def read_apt_base(base: BaseImage, runner: Runner, where: str) -> AptBase:
     command = ["/bin/sh", "-c", script(__file__, "apt_probe.sh")]
     options = RunOptions(entrypoint=(), timeout_s=120)
     try:
-        done = runner.run(runnable(base), command, options)
+        done = runner.run(base.runnable, command, options)
     except RunnerError as e:
         if "/bin/sh in the image" in e.message:
             raise _without_apt(base, "", where) from None

@@ -28,7 +28,7 @@ from builder.formats.layers.cache import cache_key, cached_layer
 from builder.formats.layers.entry import Entry
 from builder.formats.net.debarchives import host_mirrors, mirrored_archive, snapshot
 
-from .apt_base import MOUNTED, make_readable, runnable
+from .apt_base import MOUNTED, make_readable
 from .run import StepRun, run_step
 
 log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ def _install(install: OsInstall, work: Workspace) -> Layer:
             title=f"OS packages of {install.base.reference}",
             leave_out=_is_left_out,
         )
-        layer = run_step(runnable(install.base), step, work)
+        layer = run_step(install.base.runnable, step, work)
     return replace(layer, title=TITLE)
 
 

@@ -60,7 +60,7 @@ def solve_os_packages(
         message = f"{where}: the OS packages of {recipe.base} cannot be solved offline"
         raise FetchError(message, f"lock once online: builder lock {recipe.name}")
     check_processor(recipe, where)
-    image = apt_base.runnable(base)
+    image = base.runnable
     unfit = () if isinstance(image, SifImage) else ("apptainer",)
     runner = find_runner(work, without=unfit, image=image)
     with (
