@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from builder.core.errors import UsageError
 from builder.core.model import Image
 from builder.core.workspace import Workspace
 
 from ..containers import Container, Invocation
-from ..job import ImageFile
-from ..request import JobRequest
 from ..shell import ShellText
 from .runtime import ContainerRuntime
 
@@ -23,10 +19,6 @@ class EngineRuntime(ContainerRuntime):
 
     env_option = "-e"
     loads = True
-
-    def image_of_job(self, request: JobRequest) -> ImageFile:
-        image = super().image_of_job(request)
-        return replace(image, engine=self.settings.command, migrates=self.migrates)
 
     def _invocation(self, container: Container) -> Invocation:
         request, settings = container.request, self.settings

@@ -164,7 +164,8 @@ class ContainerRuntime(ABC):
         """Return the image of a job, as its script checks it."""
         reference = self.job_image(request)
         is_file = bool(self.suffix) and "://" not in reference
-        return ImageFile(reference, is_file, image_id=request.image_id)
+        engine = "" if self.suffix else self.settings.command
+        return ImageFile(reference, is_file, engine, self.migrates, request.image_id)
 
     def downloaded(self, image: str) -> tuple[str, str]:
         """Return the scheme of an image that the runtime downloads (``docker``) and its name."""
