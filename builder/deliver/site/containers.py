@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from builder.lock.config.site import Additions
 
@@ -72,8 +72,10 @@ class Container:
             words += [workdir, self.request.workdir]
         return words
 
-    def inside(self, env: Mapping[str, str]) -> tuple[tuple[BindMount, ...], list[str]]:
-        """Return the mounts, and words before the command that set its variables in the container.
+    def inside(self, env: Mapping[str, str]) -> tuple[Container, list[str]]:
+        """Return the container with the file of variables bound, and words that set variables in it.
+
+        The words come before the command.
 
         There, nothing changes a value: Apptainer's and Singularity's own options read a file as a
         shell script, split a value as CSV, evaluate it like a shell, and refuse HOME.
@@ -88,7 +90,7 @@ class Container:
             words += [*WITH_FILE, path]
         if env:
             words += ["env", *(join(name, "=", value) for name, value in env.items())]
-        return tuple(dict.fromkeys(binds)), words
+        return replace(self, binds=tuple(dict.fromkeys(binds))), words
 
 
 @dataclass(frozen=True, slots=True)

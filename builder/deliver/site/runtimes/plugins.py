@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..arguments import BindMount
 from ..containers import Container, Invocation
 from ..job import ImageFile
 from ..render import templates
@@ -49,18 +48,15 @@ class SrunPlugin(ContainerRuntime):
     def _invocation(self, container: Container) -> Invocation:
         """Return the command in a container that srun starts."""
         early, own = self._early_variables(container)
-        mounts, words = container.inside(own)
+        container, words = container.inside(own)
         # Some Slurms look for the first word on the host (LaunchParameters=test_exec,
         # https://github.com/NVIDIA/pyxis/issues/104).
         words = words or ["env"]
-        srun = self._srun(container, mounts, early)
         command = container.command or self.recipe.cmd
-        return Invocation((), tuple(words), "", command, srun)
+        return Invocation((), tuple(words), "", command, self._srun(container, early))
 
     @abstractmethod
-    def _srun(
-        self, container: Container, mounts: tuple[BindMount, ...], early: Mapping[str, str]
-    ) -> SrunContainer:
+    def _srun(self, container: Container, early: Mapping[str, str]) -> SrunContainer:
         """Return the container for srun, with the variables that are set before it starts."""
 
     def _is_early(self, name: str, container: Container) -> bool:
@@ -84,13 +80,11 @@ class SrunPlugin(ContainerRuntime):
 class Pyxis(SrunPlugin):
     """``srun --container-image=IMAGE``."""
 
-    def _srun(
-        self, container: Container, mounts: tuple[BindMount, ...], early: Mapping[str, str]
-    ) -> SrunContainer:
+    def _srun(self, container: Container, early: Mapping[str, str]) -> SrunContainer:
         request = container.request
         passed = [name for name, value in container.env.items() if value is None]
         image, workdir = engine_image(request.image), request.workdir or ""
-        options = pyxis_options(image, mounts, workdir, [*early, *passed])
+        options = pyxis_options(image, container.binds, workdir, [*early, *passed])
         return SrunContainer("pyxis", options, LOGIN_SHELL | dict(early))
 
 
@@ -100,14 +94,12 @@ class ContainerEngine(SrunPlugin):
     def _is_early(self, name: str, container: Container) -> bool:
         return name in container.site_env or super()._is_early(name, container)
 
-    def _srun(
-        self, container: Container, mounts: tuple[BindMount, ...], early: Mapping[str, str]
-    ) -> SrunContainer:
+    def _srun(self, container: Container, early: Mapping[str, str]) -> SrunContainer:
         request, template = container.request, templates().get_template("edf.toml.j2")
         text = template.render(
             image=engine_image(request.image),
             workdir=request.workdir,
-            mounts=mounts,
+            mounts=container.binds,
             env=early,
             annotations=self.settings.annotations,
         )

@@ -69,11 +69,6 @@ class ContainerRuntime(ABC):
         """What variables for the program begin with; empty: it reads none."""
         return ""
 
-    @property
-    def evaluates(self) -> bool:
-        """Whether the program evaluates ``$``, ``\\`` and backquotes in values, like a shell."""
-        return False
-
     # images ---------------------------------------------------------------------------------------
 
     def image(self, account: str = "") -> str:
@@ -293,15 +288,13 @@ class ContainerRuntime(ABC):
         lines = []
         if self.settings.home:
             home = with_account(self.settings.home, account)
-            lines += [f"export HOME={quote(home)}", 'mkdir -p "$HOME"', *self._home_lines()]
+            lines += [f"export HOME={quote(home)}", 'mkdir -p "$HOME"']
+            if self.prefix:  # such programs do not read HOME: Apptainer 1.4 takes that of passwd
+                lines.append(f'export {self.prefix}_HOME="$HOME"')
         parts: list[Site | Additions] = [self.site, *additions]
         modules = dict.fromkeys(module for part in parts for module in part.modules)
         lines += [f"module load {quote(module)}" for module in modules]
         return [*lines, *(line for part in parts for line in part.setup)]
-
-    def _home_lines(self) -> list[str]:
-        """Return the lines with which the runtime takes HOME of the job."""
-        return []
 
     def start(self, names: Sequence[str] = (), additions: Sequence[Additions] = ()) -> Start:
         """Return the host's tasks before a container of a job starts.
@@ -320,7 +313,7 @@ class ContainerRuntime(ABC):
             names=tuple(names) if self.prefix else (),
             option=self.env_option,
             prefix=self.prefix,
-            evaluated=self.evaluates,
+            evaluated=bool(self.prefix) and "--no-eval" not in settings.options,
         )
 
     def shell_line(self, words: Sequence[str], srun: SrunContainer | None = None) -> str:

@@ -30,10 +30,6 @@ class SifRuntime(ContainerRuntime):
     def prefix(self) -> str:
         return self.name.upper()
 
-    @property
-    def evaluates(self) -> bool:
-        return "--no-eval" not in self.settings.options
-
     def image_of_build(self, digest: str, sif: Path | None, reference: str) -> str:
         if sif is None:
             message = f"{self.name} runs SIFs, and {self.recipe.name} is an OCI image: "
@@ -47,8 +43,8 @@ class SifRuntime(ContainerRuntime):
         words = ["--cleanenv"] if settings.clean_env else []
         words += [ShellText(option) for option in settings.options]
         words += [*self.gpu_options(request.gpus), *container.options]
-        binds, before = container.inside(self._variables(container))
-        words += _mounts(binds)
+        inner, before = container.inside(self._variables(container))
+        words += _mounts(inner.binds)
         workdir = request.workdir
         if workdir is None and not container.command and self.recipe.workdir != "/":
             workdir = self.recipe.workdir  # a SIF names none
@@ -66,10 +62,6 @@ class SifRuntime(ContainerRuntime):
         if libraries := env.get("LD_LIBRARY_PATH"):
             env["LD_LIBRARY_PATH"] = join(libraries, ":", _DRIVERS)
         return env
-
-    def _home_lines(self) -> list[str]:
-        # they do not read HOME: Apptainer 1.4 takes that of passwd
-        return [f'export {self.prefix}_HOME="$HOME"']
 
     def shell_line(self, words: Sequence[str], srun: SrunContainer | None = None) -> str:
         """Return the line, in a subshell behind the folders that the container gets if they exist."""
