@@ -88,7 +88,7 @@ def _move(
         question = "Move the tags?" if moves.moving else "Sign it?"
         moves_now = is_needed and not dry_run and (yes or agreed(question))
         before = moves.execute() if moves_now else moves.named
-    value = {"target": recipe.name, "reference": place.name, "digest": seal.image.digest}
+    value = {"target": recipe.name, "reference": place.name, "digest": seal.tagging.image.digest}
     more = {"tags": list(moves.named), "before": dict(before), "moved": moves_now}
     more |= {"action": seal.action, "signed": moves_now and options.key is not None}
     context.output.result(value | more)
@@ -106,8 +106,8 @@ def _done(moves: TagMoves, is_needed: bool, is_done: bool) -> str:
 
 def _shown(moves: TagMoves) -> str:
     """Return what will move, for people."""
-    seal, goal = moves.seal, moves.seal.image.digest
-    lines = [f"{seal.action} {seal.target}: {seal.place.name}@{goal}"]
+    seal, goal = moves.seal, moves.seal.tagging.image.digest
+    lines = [f"{seal.action} {seal.target}: {seal.tagging.destination.name}@{goal}"]
     lines += [f"  smoke test: {moves.smoke}"] if moves.smoke else []
     for tag, before in moves.named.items():
         now = before[:19] if before else "new"

@@ -55,14 +55,13 @@ class TagMoves:
     """The digests that the tags name now; None: there is no such tag."""
     smoke: str = ""
     """What the smoke report of the image says; empty: it was not asked for."""
-    force: bool = False
     notes: tuple[str, ...] = ()
     """What stays as it is, and why."""
 
     @property
     def moving(self) -> dict[str, str | None]:
         """The tags that do not name the image yet, and what they name."""
-        digest = self.seal.image.digest
+        digest = self.seal.tagging.image.digest
         return {tag: before for tag, before in self.named.items() if before != digest}
 
     def execute(self) -> TagDigests:
@@ -72,9 +71,7 @@ class TagMoves:
             TagExistsError: a tag may not move, or another command moved it at the same time.
             VerifyError, RegistryError: see :class:`builder.deliver.publishing.seal.Seal`.
         """
-        seal = self.seal
-        tagging = Tagging(seal.place, seal.plan, seal.image, self.force)
-        return tagging.move(self.named, seal.record)
+        return self.seal.tagging.move(self.named, self.seal.record)
 
 
 def plan_promotion(
@@ -92,10 +89,11 @@ def plan_promotion(
     signer = Signer.of(place.name, recipe.root, options.key)
     plan = TagPlan.of(recipe, options.month).only(options.only, recipe.name)
     image = _find_image(recipe, place, options.origin or CANDIDATE)
-    named = Tagging(place, plan, image, options.force).check(reporter)
+    tagging = Tagging(place, plan, image, options.force)
+    named = tagging.check(reporter)
     attached = _attached(place, image.digest, signer)
-    seal = Seal(place, image, recipe.name, plan, "promote", signer, attached)
-    return TagMoves(seal, named, _passed(recipe, seal), force=options.force)
+    seal = Seal(tagging, recipe.name, "promote", signer, attached)
+    return TagMoves(seal, named, _passed(recipe, seal))
 
 
 def plan_rollback(
@@ -130,9 +128,9 @@ def plan_rollback(
     moving = sorted((tag for tag, why in stays.items() if not why), key=lambda tag: tag == last)
     plan = replace(tags, tags=tuple(moving))
     notes = tuple(f"{tag} stays: {why}" for tag, why in stays.items() if why)
-    attached = _attached(place, goal, signer)
-    seal = Seal(place, image, recipe.name, plan, "rollback", signer, attached)
-    return TagMoves(seal, {tag: named.get(tag) for tag in plan.tags}, force=True, notes=notes)
+    tagging = Tagging(place, plan, image, force=True)
+    seal = Seal(tagging, recipe.name, "rollback", signer, _attached(place, goal, signer))
+    return TagMoves(seal, {tag: named.get(tag) for tag in plan.tags}, notes=notes)
 
 
 def _find_image(recipe: Recipe, place: PublishDestination, ref: str) -> Image:

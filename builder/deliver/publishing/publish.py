@@ -177,15 +177,14 @@ def _publish_to(
     """
     recipe, plan = result.recipe, options.tags_of(result.recipe)
     release = testers.Release(result, options.annotations)
-    digest = release.image.digest
 
     # without tags nothing is released
     signer = Signer.of(destination.name, recipe.root, options.sign) if plan.tags else Signer()
     tagging = Tagging(destination, plan, release.image, options.force)
     before = tagging.check(project.work.reporter)
+    done = Published(recipe.name, destination.name, release.image.digest, plan.tags, before=before)
     if options.dry_run:
-        name = destination.name
-        return Published(recipe.name, name, digest, plan.tags, dry_run=True, before=before)
+        return replace(done, dry_run=True)
 
     test = None
     if options.move_tags:
@@ -199,13 +198,10 @@ def _publish_to(
     attached = attach_all(destination, release, project, reuses=reuses)
     if plan.tags:
         release.require_verdict()
-    seal = Seal(destination, release.image, recipe.name, plan, "publish", signer, attached)
-    before = replace(tagging, image=release.image).move(before, seal.record)
-    return Published(
-        recipe.name,
-        destination.name,
-        digest,
-        plan.tags,
+    seal = Seal(replace(tagging, image=release.image), recipe.name, "publish", signer, attached)
+    before = seal.tagging.move(before, seal.record)
+    return replace(
+        done,
         push=pushed,
         smoke=release.verdict,
         attached=attached,

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from builder.core.errors import UsageError
-from builder.core.model import Image
 from builder.core.version import __version__
 from builder.formats.registry.errors import ArtifactRefused
 from builder.lock.config.policy import POLICY_FILE, Policy
 
-from .destination import PublishDestination, RegistryDestination
+from .destination import RegistryDestination
 from .keys import SigningKey
 from .release import SIGNED_RELEASE, Action, ReleaseRecord
 from .signatures import add_signature
-from .tags import TagDigests, TagPlan
+from .tags import TagDigests, Tagging
 from .verify import Subject, Trust, signed_releases, verify
 
 log = logging.getLogger(__name__)
@@ -74,10 +73,8 @@ class Signer:
 class Seal:
     """A release whose tags are about to move."""
 
-    place: PublishDestination
-    image: Image
+    tagging: Tagging
     target: str
-    plan: TagPlan
     action: Action
     signer: Signer
     attached: Mapping[str, str] = field(default_factory=dict)
@@ -86,7 +83,8 @@ class Seal:
     @property
     def subject(self) -> Subject:
         """The image, by its digest."""
-        return Subject.of(self.place, self.image.digest, self.image)
+        image = self.tagging.image
+        return Subject.of(self.tagging.destination, image.digest, image)
 
     def record(self, named: TagDigests) -> None:
         """Attach the record of a move of all tags of the plan; sign and verify it, if it is needed.
@@ -100,30 +98,30 @@ class Seal:
         """
         if not self.is_needed(named):
             return
-        key, digest = self.signer.key, self.image.digest
+        key, place, image = self.signer.key, self.tagging.destination, self.tagging.image
         record = ReleaseRecord(
-            image=digest,
+            image=image.digest,
             target=self.target,
             created=datetime.datetime.now(datetime.UTC),
             action=self.action,
             tags=dict(named),
-            fixed=tuple(sorted(self.plan.fixed & named.keys())),
+            fixed=tuple(sorted(self.tagging.plan.fixed & named.keys())),
             attached=dict(self.attached),
         )
         try:
-            attached = self.place.attach(self.image.manifest_descriptor, record.artifact())
+            attached = place.attach(image.manifest_descriptor, record.artifact())
         except ArtifactRefused:
             if key is not None:
                 raise
             return  # no record; publishing has warned that nothing can be attached
-        if key is not None and isinstance(self.place, RegistryDestination):
+        if key is not None and isinstance(place, RegistryDestination):
             optional: dict[str, Any] = {
                 "creator": f"builder {__version__}",
                 "timestamp": int(record.created.timestamp()),
                 SIGNED_RELEASE: attached,
             }
-            add_signature(self.place, digest, key, optional)
-            log.info("signed %s@%s: %s", self.place.name, digest, attached)
+            add_signature(place, image.digest, key, optional)
+            log.info("signed %s@%s: %s", place.name, image.digest, attached)
         if self.signer.trust is not None:
             verify(self.subject, self.signer.trust).require()
 
@@ -133,11 +131,12 @@ class Seal:
         So a nightly job that moves nothing adds no signatures.
         """
         key, trust = self.signer.key, self.signer.trust
-        moves = any(before != self.image.digest for before in named.values())
+        digest = self.tagging.image.digest
+        moves = any(before != digest for before in named.values())
         if moves or key is None:
             return moves
         limit = min(_SIGN_AGAIN_DAYS, ((trust and trust.policy.max_age_days) or 90) / 3)
         newest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=limit)
-        releases = signed_releases(self.place, self.image.digest, [key.public])
+        releases = signed_releases(self.tagging.destination, digest, [key.public])
         tags = named.keys()
         return not any(tags <= r.record.tags.keys() and r.record.created > newest for r in releases)

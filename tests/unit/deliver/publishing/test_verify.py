@@ -21,7 +21,7 @@ from builder.deliver.publishing.keys import SigningKey
 from builder.deliver.publishing.release import PROVENANCE, SBOM, SMOKE_REPORT
 from builder.deliver.publishing.seal import Seal, Signer
 from builder.deliver.publishing.signatures import add_signature
-from builder.deliver.publishing.tags import TagPlan
+from builder.deliver.publishing.tags import Tagging, TagPlan
 from builder.deliver.publishing.verify import Check, Subject, Trust, Verification, verify
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.referrers import Artifact, AttachedFile
@@ -62,7 +62,8 @@ class Site:
             data = value if isinstance(value, bytes) else json.dumps(value).encode()
             artifact = Artifact(kind, [AttachedFile("file", kind, data)])
             attached[kind] = self.place.attach(self.image.manifest_descriptor, artifact)
-        sealed = Seal(self.place, self.image, "t", tags, "publish", Signer(self.key), attached)
+        tagging = Tagging(self.place, tags, self.image)
+        sealed = Seal(tagging, "t", "publish", Signer(self.key), attached)
         sealed.record(dict.fromkeys(tags.tags))
 
     def verify(self, ref: str = "latest", **policy: Any) -> Verification:
