@@ -48,28 +48,7 @@ _CLOCKS_DIFFER = datetime.timedelta(days=1)
 
 
 class TagLost(TagExistsError):
-    """Another client changed a tag between the check and the end of this publish.
-
-    Args:
-        place: the name of the destination.
-        tag: the tag.
-        now: the digest that it names now; None: it does not exist.
-        image: the one that it should name.
-        written: the tags that have moved.
-    """
-
-    def __init__(
-        self, place: str, tag: str, now: str | None, image: Image, written: Sequence[str]
-    ) -> None:
-        names = f"names {now[:19]}" if now else "does not exist"
-        moved = f"has moved {', '.join(written)}" if written else "moved no tag"
-        super().__init__(
-            f"another client changed {place}:{tag} at the same time: it {names} now, "
-            f"not {image.digest[:19]}; this publish {moved}",
-            "if this image should have the tag, publish again; the error names the image that "
-            "holds the tag",
-        )
-        self.tag = tag
+    """Another client changed a tag that is not fixed: it is moved again."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +198,7 @@ class Tagging:
             The digests that the tags named before they moved.
 
         Raises:
-            TagExistsError, RegistryError: see :meth:`check` and :func:`move_all`.
+            TagExistsError, RegistryError: see :meth:`check` and :meth:`move_all`.
         """
         last = dict(before)
         if all(digest == self.image.digest for digest in before.values()):
@@ -230,12 +209,56 @@ class Tagging:
             last |= {tag: digest for tag, digest in named.items() if digest != self.image.digest}
             announce(named)
             try:
-                move_all(self.destination, self.plan.tags, self.image, named)
+                self.move_all(named)
                 break
-            except TagLost as e:
-                if e.tag in self.plan.fixed or not tries_left:
+            except TagLost:
+                if not tries_left:
                     raise
         return last
+
+    def move_all(self, named: TagDigests) -> list[str]:
+        """Move the tags, one after the other, and look at all of them again.
+
+        Returns the tags that moved: not those that named the image before.
+
+        Args:
+            named: the digests that the tags must name until they move; None: they must not exist.
+
+        Raises:
+            TagExistsError: another client moved one of them at the same time. Tags that had moved
+                before stay. It is a TagLost if the tag is not fixed.
+            RegistryError: the registry refuses, or cannot be reached.
+        """
+        place, image = self.destination, self.image
+        written: list[str] = []
+        for tag in self.plan.tags:
+            move = place.move_tag(tag, image, named[tag])
+            if move.now != image.digest:
+                raise self._lost(tag, move.now, written)
+            if move.written:
+                written.append(tag)
+                before = move.before or "no image"
+                log.info("%s:%s named %s, now %s", place.name, tag, before, move.now)
+        # A registry without conditional requests lets a slower writer overwrite a tag that was read
+        # back already.
+        for tag in written:
+            found = place.resolve(tag)
+            if found is None or found.digest != image.digest:
+                others = [other for other in written if other != tag]
+                raise self._lost(tag, found.digest if found else None, others)
+        return written
+
+    def _lost(self, tag: str, now: str | None, written: Sequence[str]) -> TagExistsError:
+        """Return the error for a tag that another client changed; ``written`` have moved."""
+        names = f"names {now[:19]}" if now else "does not exist"
+        moved = f"has moved {', '.join(written)}" if written else "moved no tag"
+        kind = TagExistsError if tag in self.plan.fixed else TagLost
+        return kind(
+            f"another client changed {self.destination.name}:{tag} at the same time: it {names} now, "
+            f"not {self.image.digest[:19]}; this publish {moved}",
+            "if this image should have the tag, publish again; the error names the image that "
+            "holds the tag",
+        )
 
 
 def _created_there(destination: PublishDestination, named: Descriptor) -> datetime.datetime | None:
@@ -259,39 +282,3 @@ def _created(manifest: bytes) -> datetime.datetime | None:
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
     return time if time.timestamp() != DEFAULT_EPOCH else None
-
-
-def move_all(
-    destination: PublishDestination, tags: Sequence[str], image: Image, named: TagDigests
-) -> list[str]:
-    """Point tags at an image that was pushed, one after the other, and look at all of them again.
-
-    Returns the tags that moved: not those that named the image before.
-
-    Args:
-        destination: where the image is.
-        tags: in the order in which they move.
-        image: the image.
-        named: the digests that the tags must name until they move; None: they must not exist.
-
-    Raises:
-        TagLost: another client moved one of them at the same time. Tags that had moved before stay.
-        RegistryError: the registry refuses, or cannot be reached.
-    """
-    written: list[str] = []
-    for tag in tags:
-        move = destination.move_tag(tag, image, named[tag])
-        if move.now != image.digest:
-            raise TagLost(destination.name, tag, move.now, image, written)
-        if move.written:
-            written.append(tag)
-            before = move.before or "no image"
-            log.info("%s:%s named %s, now %s", destination.name, tag, before, move.now)
-    # A registry without conditional requests lets a slower writer overwrite a tag that was read
-    # back already.
-    for tag in written:
-        found = destination.resolve(tag)
-        if found is None or found.digest != image.digest:
-            others = [other for other in written if other != tag]
-            raise TagLost(destination.name, tag, found.digest if found else None, image, others)
-    return written

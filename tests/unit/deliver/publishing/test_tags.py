@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from builder.core.errors import TagExistsError, UsageError
 from builder.core.model import OCI_MANIFEST, Descriptor, Image
-from builder.deliver.publishing.tags import TagPlan, move_all
+from builder.deliver.publishing.tags import TagDigests, Tagging, TagPlan
 from builder.formats.registry.manifests import TagMove
 from builder.lock.config.recipe import Recipe, Registry
 from tests.support.images import make_test_image
@@ -85,12 +86,16 @@ IMAGE = make_test_image([])
 OLD, OTHER = "sha256:" + "0" * 64, "sha256:" + "1" * 64
 
 
+def move_all(place: Tags, named: TagDigests) -> list[str]:
+    return Tagging(cast(Any, place), TagPlan(tuple(named), frozenset()), IMAGE).move_all(named)
+
+
 def test_moves_in_order() -> None:
     """Tags move in their order; those that name the image already are not written."""
     place, order = Tags(latest=OLD, month=IMAGE.digest), []
     place.after_move = order.append
     named = {"month": IMAGE.digest, "new": None, "latest": OLD}
-    moved = move_all(place, tuple(named), IMAGE, named)
+    moved = move_all(place, named)
     assert moved == order == ["new", "latest"] and set(place.tags.values()) == {IMAGE.digest}
 
 
@@ -98,7 +103,7 @@ def test_moved_before() -> None:
     """A tag that another publish set since the check stays, and the later tags do not move."""
     place = Tags(month=OTHER, latest=OLD)
     with pytest.raises(TagExistsError) as e:
-        move_all(place, ("month", "latest"), IMAGE, {"month": None, "latest": OLD})
+        move_all(place, {"month": None, "latest": OLD})
     assert place.tags == {"month": OTHER, "latest": OLD} and e.value.exit_code == 12
     assert f"host/repo:month at the same time: it names {OTHER[:19]} now" in e.value.message
     assert "this publish moved no tag" in e.value.message
@@ -115,7 +120,7 @@ def test_overwritten(when: str) -> None:
 
     place.after_move = overwrite
     with pytest.raises(TagExistsError, match="another client changed host/repo:month") as e:
-        move_all(place, ("month", "latest"), IMAGE, {"month": None, "latest": OLD})
+        move_all(place, {"month": None, "latest": OLD})
     assert ("moved latest" in e.value.message) is (when == "latest")
     assert place.tags["month"] == OTHER, "the winner stays"
 
@@ -124,4 +129,4 @@ def test_removed() -> None:
     place = Tags()
     place.after_move = lambda tag: place.tags.clear()
     with pytest.raises(TagExistsError, match="it does not exist now"):
-        move_all(place, ("latest",), IMAGE, {"latest": None})
+        move_all(place, {"latest": None})
