@@ -46,18 +46,14 @@ def inflate(path: Path, hashed: hashlib._Hash | None = None) -> Iterator[bytes]:
             magic = blob.read(4)
             blob.seek(0)
             f: Any = blob if hashed is None else _HashedFile(blob, hashed)
+            tar: Any = f
             if magic.startswith(GZIP_MAGIC):
-                with igzip.GzipFile(fileobj=f) as gz:  # type: ignore[no-untyped-call]
-                    while data := gz.read(CHUNK):
-                        yield data
+                tar = igzip.GzipFile(fileobj=f)  # type: ignore[no-untyped-call]
             elif ZSTD_START.match(magic):
                 decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
-                with decompressor.stream_reader(f, read_across_frames=True) as zst:
-                    while data := zst.read(CHUNK):
-                        yield data
-            else:
-                while data := f.read(CHUNK):
-                    yield data
+                tar = decompressor.stream_reader(f, read_across_frames=True, closefd=False)
+            while data := tar.read(CHUNK):
+                yield data
             while hashed is not None and f.read(CHUNK):  # what the codec did not read
                 pass
     except _DAMAGE as e:
