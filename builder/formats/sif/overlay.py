@@ -27,7 +27,6 @@ from collections.abc import Iterator, Sequence
 
 from builder.formats.trees.member import Kind, Member
 from builder.formats.trees.merge import Merge
-from builder.formats.trees.squashfs.reader import Squashfs
 
 from .partition import SquashfsPart
 
@@ -94,7 +93,6 @@ class _Below:
         """Return a directory of the topmost partition that has it; for the root, of the lowest."""
         partitions = reversed(self._partitions) if path else self._partitions[:1]
         for partition in partitions:
-            with Squashfs(partition.path, partition.offset, partition.name, partition.size) as tree:
-                for member, _ in tree.members(path):
-                    return member
+            for member, _ in partition.source(path)():
+                return member
         return None
