@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import stat
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -33,7 +31,7 @@ _LISTED = 50
 #: The hints of errors about a document beyond a limit, and about others.
 DAMAGED = "the image is damaged or hostile: download or write it again"
 AGAIN = "download or write the image again"
-_WITHOUT_LINKS = f"copy the folder without links: cp -rL; or {AGAIN}"
+_WITHOUT_LINKS = f"let this user read the folder, and copy it without links: cp -rL; or {AGAIN}"
 
 
 def load_json(data: bytes, what: str, most: int = MAX_DOCUMENT) -> Any:
@@ -171,9 +169,7 @@ def read_document(path: Path, most: int = MAX_DOCUMENT) -> bytes:
     return Reader(ImageError, _WITHOUT_LINKS, most, links=False).read(path)
 
 
-def check_ordinary(info: os.stat_result, what: str) -> None:
-    """Raise ImageError unless a file is an ordinary one: no link, pipe, device or folder."""
-    if stat.S_ISLNK(info.st_mode):
-        raise ImageError(f"{what} is a symbolic link", _WITHOUT_LINKS)
-    if not stat.S_ISREG(info.st_mode):
-        raise ImageError(f"{what} is not an ordinary file", AGAIN)
+def file_size(path: Path) -> int:
+    """Return the bytes of a file of any size in such a folder. Raises as :func:`read_document`."""
+    with Reader(ImageError, _WITHOUT_LINKS, links=False).open(path) as (_, info):
+        return info.st_size

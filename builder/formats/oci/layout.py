@@ -21,7 +21,7 @@ from builder.core.store.temporary import removed_after, temporary_beside
 from builder.core.store.unchanged import look
 
 from .digest import hex_of, sha256
-from .documents import MAX_DOCUMENT, check_ordinary, check_size, read_document, shown
+from .documents import MAX_DOCUMENT, check_size, file_size, read_document, shown
 from .image import image_blobs
 from .manifest import (
     INDEXES,
@@ -372,14 +372,11 @@ def _layer_file(folder: Path, layer: Layer) -> Path:
     digest, size = layer.descriptor.digest, layer.descriptor.size
     path = blob_path(folder, digest)
     try:
-        info = path.lstat()
+        found = file_size(path)
     except FileNotFoundError:
         raise ImageError(f"{folder}: layer {digest} is missing", _DAMAGED) from None
-    except OSError as e:
-        raise ImageError(f"{path}: {e.strerror}", "let this user read the layout") from None
-    check_ordinary(info, str(path))
-    if info.st_size != size:
-        raise ImageError(f"{path}: {info.st_size} bytes, the manifest lists {size}", _DAMAGED)
+    if found != size:
+        raise ImageError(f"{path}: {found} bytes, the manifest lists {size}", _DAMAGED)
     return path
 
 
