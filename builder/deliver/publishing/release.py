@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from builder.core.model import canonical_json
-from builder.formats.oci.reference import is_digest, is_tag
+from builder.formats.oci.reference import TAG, is_digest
 from builder.formats.oci.shapes import Sha256
 from builder.formats.registry.referrers import CREATED, Artifact, Attached, AttachedFile
 
@@ -34,13 +34,7 @@ TITLES |= {LAYERS: "layer record", COMPILER: "compiler"}
 SIGNED_RELEASE = "org.builder.release"
 
 
-def _check_tag(text: str) -> str:
-    if not is_tag(text):
-        raise ValueError("not a tag")
-    return text
-
-
-Tag = Annotated[str, AfterValidator(_check_tag)]
+Tag = Annotated[str, Field(pattern=f"^{TAG}$")]
 Action = Literal["publish", "promote", "rollback"]
 
 

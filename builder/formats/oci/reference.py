@@ -17,7 +17,7 @@ _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _IPV6 = r"\[[0-9a-fA-F:]+\]"
 _DOMAIN = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|{_IPV6})(?::[0-9]+)?")
 _COMPONENT = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*")
-_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _FORM = "write HOST[:PORT]/REPOSITORY[:TAG]"
 #: The rule for tags, for hints.
@@ -28,7 +28,7 @@ TAG_RULE = (
 
 def is_tag(text: str) -> bool:
     """Return whether the distribution-spec allows this tag."""
-    return _TAG.fullmatch(text) is not None
+    return re.fullmatch(TAG, text) is not None
 
 
 def is_digest(text: str) -> bool:
