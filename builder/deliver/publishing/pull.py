@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -280,11 +280,9 @@ def find_published(
 
 def _is_whole(here: LayoutDestination, recipe: Recipe, digest: str) -> bool:
     """Return whether a layout holds this image under the target's name, with undamaged layers."""
-    try:
+    with suppress(ImageError):
         found = here.resolve(recipe.name)
-        if found is None or found.digest != digest:
-            return False
-        here.image(digest, recipe.architecture)
-    except ImageError:
-        return False
-    return True
+        if found is not None and found.digest == digest:
+            here.image(digest, recipe.architecture)
+            return True
+    return False
