@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from builder.formats.oci.reference import local_name
+from builder.lock.config.recipe import Recipe
 from builder.lock.config.site import Launcher
 
 from .containers import Invocation
@@ -91,9 +92,8 @@ class Start:
 class BatchJob:
     """A job whose processes Slurm or torchrun starts."""
 
-    target: str
-    title: str
-    """The site's name, for comments."""
+    recipe: Recipe
+    """The target, with its site."""
     launcher: Launcher
     resources: Resources
     setup: tuple[str, ...]
@@ -106,15 +106,11 @@ class BatchJob:
     """A tar to unpack; empty: none."""
     unpacked: str
     """The folder for the unpacked data, on the node's own storage."""
-    managed_by_slurm: bool
-    """Whether Slurm removes the folder for the unpacked data."""
     checkpoint: str
     """Folder or address of the checkpoints; empty: no checkpoints."""
     checkpoint_is_folder: bool
     master_address: str
     """The first node's name in the fast network, made of ``MASTER_ADDR``; empty: its usual name."""
-    slurm: bool
-    """Whether the site has Slurm; else the script starts the processes itself."""
     directives: tuple[str, ...]
     """Options of sbatch, for ``#SBATCH`` lines."""
     srun: tuple[str, ...]
@@ -137,4 +133,4 @@ class BatchJob:
 
         The script must not pull it: in Docker Hub its name belongs to somebody else.
         """
-        return self.image.reference == local_name(self.target)
+        return self.image.reference == local_name(self.recipe.name)

@@ -135,8 +135,7 @@ class _JobPlan:
         directives = slurm.directives(self.recipe, self.request, size) if self.site.slurm else []
         host_variables = tuple(name for name, value in self._env().items() if value is None)
         return BatchJob(
-            target=self.recipe.name,
-            title=self.recipe.site_title,
+            recipe=self.recipe,
             launcher=self.launcher.name,
             resources=self.resources,
             setup=tuple(self.runtime.host_setup(additions, account=self.request.account)),
@@ -145,11 +144,9 @@ class _JobPlan:
             start=self.runtime.start(host_variables, additions),
             data=paths.data_path(self.request.data, self.base),
             unpacked=paths.unpacked_folder(self.site) if self.request.data else "",
-            managed_by_slurm=self.site.local_managed,
             checkpoint=checkpoint if is_address else paths.host_path(checkpoint, self.base),
             checkpoint_is_folder=bool(self._checkpoint) and not is_address,
             master_address=self._master_address(),
-            slurm=self.site.slurm is not None,
             directives=tuple(directives),
             srun=self._srun(),
             chain=self.request.chain or 0,

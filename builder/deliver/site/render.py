@@ -27,7 +27,7 @@ CHECKPOINTS = (
 
 def render(job: BatchJob) -> str:
     """Return the script of a job: bash, ending with a newline."""
-    name = "slurm.sh.j2" if job.slurm else "local.sh.j2"
+    name = "slurm.sh.j2" if job.recipe.site.slurm else "local.sh.j2"
     return templates().get_template(name).render(job=job, start=job.start)
 
 
