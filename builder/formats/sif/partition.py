@@ -96,3 +96,7 @@ class PlannedObject:
     """About how many bytes it will have."""
     write: Callable[[BinaryIO], int]
     """Writes it at the current position of a file. Returns its size in bytes."""
+
+
+#: What a SIF holds.
+Content = SquashfsPart | PlannedObject

@@ -29,7 +29,7 @@ from builder.formats.sif import format as raw
 
 from .digests import remember_digest, remembered_digest
 from .format import FileSystem, ObjectType, PartitionRole, SifDescriptor, SifHeader
-from .partition import PlannedObject, SquashfsPart
+from .partition import Content, PlannedObject, SquashfsPart
 from .partitions import PartitionMaker
 from .read import read_sif
 from .singularity import FOLDER, Metadata, container_files
@@ -97,8 +97,7 @@ def _write(maker: PartitionMaker, path: Path, layout: Layout, architecture: str)
         _CorruptPartition: a partition was damaged in the cache; it is made again the next time.
     """
     partitions = [maker.flat()] if layout == "flat" else maker.layered()
-    created = _created(maker.image.config, maker.work.settings.epoch)
-    contents = _Contents.of(partitions, maker.metadata, maker.image.config, architecture, created)
+    contents = _Contents.of(maker, partitions, architecture)
     known = _written_before(path, contents, maker.work.store)
     if known is not None:
         log.info("%s has this content: it is not written again", path)
@@ -178,7 +177,7 @@ class _Object:
     """One object to be written."""
 
     type: ObjectType
-    content: SquashfsPart | PlannedObject
+    content: Content
     extra: bytes = b""
     """The part of the descriptor that depends on the type."""
 
@@ -194,22 +193,17 @@ class _Contents:
 
     @classmethod
     def of(
-        cls,
-        partitions: Sequence[SquashfsPart | PlannedObject],
-        metadata: Metadata,
-        config: bytes,
-        architecture: str,
-        epoch: int,
+        cls, maker: PartitionMaker, partitions: Sequence[Content], architecture: str
     ) -> _Contents:
         """Return the objects of an image, and an id that depends on all of them.
 
         Args:
+            maker: of the partitions, with the image.
             partitions: from the bottom up.
-            metadata: of the image.
-            config: the OCI config of the image.
             architecture: the OCI's name.
-            epoch: the time of the SIF, in seconds since 1970.
         """
+        metadata, config = maker.metadata, maker.image.config
+        epoch = _created(config, maker.work.settings.epoch)
         objects = [
             _Object(ObjectType.DEFINITION, _text("definition", metadata.definition.encode())),
             _Object(ObjectType.JSON, _text(raw.INSPECT_NAME, canonical_json(metadata.inspect()))),
