@@ -24,7 +24,6 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
     load_der_private_key,
-    load_der_public_key,
     load_pem_private_key,
     load_pem_public_key,
 )
@@ -51,6 +50,7 @@ class PublicKey:
 
     der: bytes = field(repr=False)
     """SubjectPublicKeyInfo; the same bytes for the same key."""
+    _key: ec.EllipticCurvePublicKey = field(repr=False, compare=False)
 
     @classmethod
     def load(cls, path: Path) -> PublicKey:
@@ -70,7 +70,7 @@ class PublicKey:
         if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
             message = f"{path} is not an ECDSA key on the curve P-256: no other kind is supported"
             raise ConfigError(message, _MAKE)
-        return cls(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
+        return cls(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo), key)
 
     @property
     def fingerprint(self) -> str:
@@ -79,10 +79,8 @@ class PublicKey:
 
     def verify(self, signature: bytes, data: bytes) -> bool:
         """Return whether this key's private half signed these bytes."""
-        key = load_der_public_key(self.der)
-        assert isinstance(key, ec.EllipticCurvePublicKey)
         try:
-            key.verify(signature, data, _SCHEME)
+            self._key.verify(signature, data, _SCHEME)
         except InvalidSignature:
             return False
         return True
