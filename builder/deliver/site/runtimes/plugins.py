@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+
+from builder.formats.oci.reference import is_digest
 
 from ..containers import Container, Invocation
 from ..job import ImageFile
@@ -22,9 +23,6 @@ from ..srun import (
 )
 from .runtime import ContainerRuntime
 
-#: At the end of a reference; no file is named like that.
-_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
-
 
 class SrunPlugin(ContainerRuntime):
     """A plugin of srun, which starts a container from a plain squashfs."""
@@ -32,7 +30,7 @@ class SrunPlugin(ContainerRuntime):
     suffix = ".sqsh"
 
     def job_image(self, request: JobRequest) -> str:
-        if "://" not in request.image and _DIGEST.search(request.image):
+        if "://" not in request.image and is_digest(request.image.partition("@")[2]):
             return f"docker://{request.image}"
         return super().job_image(request)
 
