@@ -94,13 +94,12 @@ class LookupTable:
     def of(cls, entries: Iterable[bytes], position: int, compress: Compress) -> LookupTable:
         """Return the table of these entries, which will lie at a position of the file system."""
         data = b"".join(entries)
-        blocks, positions = bytearray(), bytearray()
+        table, positions = MetadataTable(compress), bytearray()
         for start in range(0, len(data), raw.METADATA_SIZE):
-            positions += raw.INDEX_ENTRY.pack(position + len(blocks))
-            block = MetadataTable(compress)
-            block.write(data[start : start + raw.METADATA_SIZE])
-            blocks += block.finish()
-        return cls(bytes(blocks + positions), position + len(blocks))
+            positions += raw.INDEX_ENTRY.pack(position + table.position[0])
+            table.write(data[start : start + raw.METADATA_SIZE])
+        blocks = table.finish()
+        return cls(blocks + positions, position + len(blocks))
 
 
 class TreeTables:
