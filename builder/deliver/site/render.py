@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from builder.core.datafiles import table
+
 from .job import BatchJob
 from .shell import command_line, join, quote
 from .slurm import inherited
@@ -17,12 +19,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _WIDTH = 110
-#: Files of torch, Lightning, Hugging Face, Keras and HDF5, and the folders of transformers and
-#: DeepSpeed.
-CHECKPOINTS = (
-    *("*.pt", "*.pth", "*.ckpt", "*.safetensors", "*.keras", "*.h5"),
-    *("checkpoint-*/", "step_*/", "global_step*/"),
-)
 
 
 def render(job: BatchJob) -> str:
@@ -44,7 +40,7 @@ def templates() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  scripts, not HTML: every value passes a quoting filter
     )
-    environment.globals["checkpoints"] = ",".join(CHECKPOINTS)
+    environment.globals["checkpoints"] = ",".join(table(__file__, "checkpoints.yaml"))
     environment.globals["join"] = join
     filters = {"q": quote, "line": command_line, "block": block, "directive": _directive}
     filters |= {"toml": toml, "key": toml_key, "inherited": inherited}
