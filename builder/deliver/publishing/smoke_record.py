@@ -134,11 +134,9 @@ class SmokeRecord:
             report: the file of its report.
             plan: the test.
         """
-        data: dict[str, Any] = {"digest": digest, "verdict": verdict, "runner": runner}
-        data["test"] = plan.to_json()
-        if report is not None:
-            data["report"] = str(report.absolute())
-        write_record(self._path(digest), data)
+        data = {"digest": digest, "verdict": verdict, "runner": runner, "test": plan.to_json()}
+        place = {"report": str(report.absolute())} if report else {}
+        write_record(self._path(digest), data | place)
 
     def _read(self, digest: str) -> dict[str, Any]:
         record = read_record(self._path(digest))

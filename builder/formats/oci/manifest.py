@@ -156,9 +156,8 @@ def _checked(name: str, value: object, what: str) -> Any:
     Raises:
         ImageError: it has another one.
     """
-    from builder.formats.oci import (
-        shapes,  # pydantic is slow to import, and the digest of a tag needs none
-    )
+    # pydantic is slow to import, and the digest of a tag needs none
+    from builder.formats.oci import shapes
 
     return shapes.check_shape(getattr(shapes, name), value, what)
 
