@@ -81,25 +81,24 @@ class MetadataTable:
             self._stored += raw.METADATA_LENGTH.pack(len(block) | raw.UNCOMPRESSED_METADATA) + block
 
 
-@dataclass(frozen=True, slots=True)
-class LookupTable:
-    """Entries of one size in metadata blocks, followed by the positions of these blocks."""
+def lookup_table(entries: Iterable[bytes], position: int, compress: Compress) -> tuple[bytes, int]:
+    """Return entries of one size in metadata blocks, followed by the positions of these blocks.
 
-    data: bytes
-    index: int
-    """Position of the list of positions, from the beginning of the file system; the superblock
-    points at it."""
+    Args:
+        entries: of the table.
+        position: where the table will be, from the beginning of the file system.
+        compress: compresses the blocks.
 
-    @classmethod
-    def of(cls, entries: Iterable[bytes], position: int, compress: Compress) -> LookupTable:
-        """Return the table of these entries, which will lie at a position of the file system."""
-        data = b"".join(entries)
-        table, positions = MetadataTable(compress), bytearray()
-        for start in range(0, len(data), raw.METADATA_SIZE):
-            positions += raw.INDEX_ENTRY.pack(position + table.position[0])
-            table.write(data[start : start + raw.METADATA_SIZE])
-        blocks = table.finish()
-        return cls(blocks + positions, position + len(blocks))
+    Returns:
+        The table, and the position of the list of positions; the superblock points at it.
+    """
+    data = b"".join(entries)
+    table, positions = MetadataTable(compress), bytearray()
+    for start in range(0, len(data), raw.METADATA_SIZE):
+        positions += raw.INDEX_ENTRY.pack(position + table.position[0])
+        table.write(data[start : start + raw.METADATA_SIZE])
+    blocks = table.finish()
+    return blocks + positions, position + len(blocks)
 
 
 class TreeTables:

@@ -30,7 +30,7 @@ from builder.core.model import Compression
 from builder.formats.trees.member import Kind, Member
 from builder.formats.trees.squashfs import format as raw
 
-from .tables import LookupTable, NewInode, TreeTables
+from .tables import NewInode, TreeTables, lookup_table
 
 #: Compression levels: nearly as small as slow levels, and fast enough to build with. On 6.4 GB of CUDA
 #: libraries, zstd 3 takes 1.2 times as long as 2 for 0.9 % less; 1 takes 0.9 times as long for 1.6 % more.
@@ -143,12 +143,12 @@ class SquashfsWriter(AbstractContextManager["SquashfsWriter"]):
         directory_table = inode_table + len(inodes)
         fragments_at = directory_table + len(directories)
         fragment_entries = [raw.FRAGMENT_ENTRY.pack(*stored, 0) for stored in self._fragments]
-        fragments = LookupTable.of(fragment_entries, fragments_at, self._compress)
-        ids_at = fragments_at + len(fragments.data)
-        ids = LookupTable.of([raw.ID_ENTRY.pack(i) for i in tree.ids], ids_at, self._compress)
-        size = ids_at + len(ids.data)
+        fragments, fragment_table = lookup_table(fragment_entries, fragments_at, self._compress)
+        ids_at, id_entries = fragments_at + len(fragments), map(raw.ID_ENTRY.pack, tree.ids)
+        ids, id_table = lookup_table(id_entries, ids_at, self._compress)
+        size = ids_at + len(ids)
         padding = -size % _PADDING
-        self._out.write(inodes + directories + fragments.data + ids.data + bytes(padding))
+        self._out.write(inodes + directories + fragments + ids + bytes(padding))
         self._out.seek(self._start)
         root_block, root_offset = tree.root
         block = raw.Superblock(
@@ -165,11 +165,11 @@ class SquashfsWriter(AbstractContextManager["SquashfsWriter"]):
             minor=0,
             root=root_block << 16 | root_offset,
             size=size,
-            id_table=ids.index,
+            id_table=id_table,
             xattr_table=raw.NO_TABLE,
             inode_table=inode_table,
             directory_table=directory_table,
-            fragment_table=fragments.index if self._fragments else raw.NO_TABLE,
+            fragment_table=fragment_table if self._fragments else raw.NO_TABLE,
             export_table=raw.NO_TABLE,
         )
         self._out.write(raw.SUPERBLOCK.pack(*block))
