@@ -15,7 +15,7 @@ from builder.build.run.userns import UsernsRunner
 from builder.core.errors import UsageError
 from builder.core.workspace import Workspace
 from builder.deliver.publishing.pull import pull_reference
-from builder.deliver.site.arguments import read_bind, read_env_file, require_source
+from builder.deliver.site.arguments import read_bind, read_env_file
 from builder.deliver.site.containers import ContainerRequest, Invocation
 from builder.deliver.site.job_plan import edf_name
 from builder.deliver.site.paths import command_folder
@@ -254,9 +254,13 @@ def _options(request: ContainerRequest, gpu: GpuVendor, runtime: Runtime) -> Run
 
 
 def _mount(bind: str) -> Mount:
+    """Return the mount of a bind. Raises UsageError: its source does not exist on this machine."""
     mount = read_bind(bind)
-    require_source(mount)
-    return Mount(Path(mount.source), mount.target, readonly=mount.mode == "ro")
+    source = Path(mount.source)
+    if not source.exists():
+        hint = f"make it: mkdir -p {source}"
+        raise UsageError(f"--bind {mount.word}: {source} does not exist", hint)
+    return Mount(source, mount.target, readonly=mount.mode == "ro")
 
 
 def _where(request: ContainerRequest) -> str:

@@ -75,18 +75,6 @@ def parse_bind(text: str, start: str | None = None) -> str:
     return BindMount(source, target, bind.mode).word
 
 
-def require_source(bind: BindMount) -> None:
-    """Check that the source of a bind exists on this machine.
-
-    Raises:
-        UsageError: it does not.
-    """
-    source = Path(bind.source)
-    if not source.exists():
-        hint = f"make it: mkdir -p {source}"
-        raise UsageError(f"--bind {bind.word}: {source} does not exist", hint)
-
-
 def read_env_file(path: Path) -> dict[str, str]:
     """Read a file with ``NAME=VALUE`` lines as docker does.
 
