@@ -68,18 +68,17 @@ def pull_into(
         raise UsageError(f"{where} is a SIF, which {engine} does not run", "leave out --load")
     manifest = parse_manifest(origin.manifest(described), described, where)
     image_id = str(manifest["config"]["digest"])
-    image = reference_of(origin, described.digest)
+    made = Pull(where, reference_of(origin, described.digest), engine, image_id)
     verified = wanted.root is not None and has_policy(wanted.root)
-    name = image if engine == "podman-hpc" or verified else where
-    is_current = _has(engine, name, image_id, described.digest)
+    name = made.image if engine == "podman-hpc" or verified else where
+    is_current = _has(made, name)
     if not is_current or not if_changed:
         with working(work.reporter, f"{engine} pulls {name}"):
             _pull(engine, origin, name, work.settings)
-        if not _has(engine, name, image_id, described.digest):
-            raise _other_image(engine, origin, name, image_id, described.digest)
+        if not _has(made, name):
+            raise _other_image(made, origin, name)
     place = f"{engine}:{name}"
-    done = Pulled(wanted.name, where, described.digest, not is_current, place)
-    return done, Pull(where, image, engine, image_id)
+    return Pulled(wanted.name, where, described.digest, not is_current, place), made
 
 
 def _check(engine: EngineName, wanted: PulledTarget) -> None:
@@ -97,37 +96,33 @@ def _check(engine: EngineName, wanted: PulledTarget) -> None:
         raise RunnerError(f"{engine} is not installed here", hint)
 
 
-def _has(engine: EngineName, name: str, image_id: str, digest: str) -> bool:
+def _has(made: Pull, name: str) -> bool:
     """Return whether an engine has this image, podman-hpc where all nodes see it.
 
     Args:
-        engine: the engine.
+        made: the pull. Some engines report the digest of the config, others that of the manifest.
         name: the image's name at the pull.
-        image_id: digest of the config, which some engines report.
-        digest: of the manifest, which others report.
     """
-    if engine == "podman-hpc":
-        return image_id in migrated_ids(engine)
-    done = execute([engine, "image", "inspect", name])
+    if made.engine == "podman-hpc":
+        return made.image_id in migrated_ids(made.engine)
+    done = execute([made.engine, "image", "inspect", name])
     if done.returncode:
         return False
     value: dict[str, Any] = json.loads(done.stdout)[0]
     own_id = str(value.get("Id", "")).removeprefix("sha256:")
     digests = [str(text).rpartition("@")[2] for text in value.get("RepoDigests") or ()]
-    return bool({f"sha256:{own_id}", *digests} & {image_id, digest})
+    return bool({f"sha256:{own_id}", *digests} & {made.image_id, made.image.partition("@")[2]})
 
 
-def _other_image(
-    engine: EngineName, origin: RegistryDestination, name: str, image_id: str, digest: str
-) -> BuilderError:
+def _other_image(made: Pull, origin: RegistryDestination, name: str) -> BuilderError:
     """Return the error for a pull that ended well, and after which the image is not there."""
-    if engine == "podman-hpc":  # podman-hpc ends with 0 although the migration failed
+    if made.engine == "podman-hpc":  # podman-hpc ends with 0 although the migration failed
         return RunnerError(
             f"podman-hpc pulled {name}, but compute nodes do not see it: it was not migrated",
-            f"podman-hpc migrate {image_id.partition(':')[2][:12]}",
+            f"podman-hpc migrate {made.image_id.partition(':')[2][:12]}",
         )
     return origin.client.error(
-        f"the engine pulled another image than {digest}, which {name} was before the pull",
+        f"the engine pulled another image than {made.image}, which {name} was before the pull",
         "the tag has moved: pull again",
     )
 
