@@ -20,8 +20,11 @@ order of the table.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
+
+from builder.core.datafiles import table
 
 MAGIC = b"SIF_MAGIC"
 DESCRIPTOR_COUNT = 48
@@ -34,15 +37,8 @@ GROUP = 0xF0000001
 INSPECT_NAME = "inspect-metadata.json"
 OCI_CONFIG_NAME = "oci-config.json"
 #: The OCI's names of architectures, and SIF's numbers.
-ARCHITECTURES = {
-    "386": b"01",
-    "amd64": b"02",
-    "arm": b"03",
-    "arm64": b"04",
-    "ppc64": b"05",
-    "ppc64le": b"06",
-    "s390x": b"11",
-    "riscv64": b"12",
+ARCHITECTURES: Mapping[str, bytes] = {
+    name: number.encode() for name, number in table(__file__, "architectures.yaml").items()
 }
 #: The architecture of a header whose SIF has no primary partition yet.
 NO_ARCHITECTURES = (b"", b"00")
