@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import ClassVar
 
 from builder.core.errors import UsageError, refuse
-from builder.lock.config.queues import Slurm
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.site import Additions, Launcher
 
@@ -50,10 +49,12 @@ class ProcessLauncher:
         Raises:
             UsageError: it cannot; the message names the option.
         """
-        if self.recipe.site.slurm is None:
+        slurm, node = self.recipe.site.slurm, self.recipe.site.node
+        if slurm is None:
             self._check_without_slurm()
-        elif self.recipe.site.node.gpus and not self.gpus:
-            self._check_queue_without_gpus(self.recipe.site.slurm)
+        elif node.gpus and not self.gpus and slurm.queues and "cpu" not in slurm.queues:
+            message = f"{self.recipe.site_title}: the recipe has no queue for jobs without GPUs"
+            raise UsageError(message, "request GPUs, or add site.slurm.queues.cpu to the recipe")
 
     def tasks(self) -> int:
         """Return the processes per node that Slurm (or the script) starts."""
@@ -78,11 +79,6 @@ class ProcessLauncher:
     def additions(self) -> tuple[Additions, ...]:
         """Return the recipe's extra settings for this job."""
         return (self.recipe.site.fabric,) if self.request.nodes > 1 else ()
-
-    def _check_queue_without_gpus(self, slurm: Slurm) -> None:
-        if slurm.queues and "cpu" not in slurm.queues:
-            message = f"{self.recipe.site_title}: the recipe has no queue for jobs without GPUs"
-            raise UsageError(message, "request GPUs, or add site.slurm.queues.cpu to the recipe")
 
     def _check_without_slurm(self) -> None:
         needs_slurm = {
