@@ -18,10 +18,6 @@ class SlurmRequest:
     """Further options of sbatch and salloc, each ``--name`` or ``--name=value``."""
 
 
-#: No options of Slurm but the recipe's.
-NOTHING_ASKED = SlurmRequest()
-
-
 @dataclass(frozen=True, slots=True)
 class JobRequest:
     """The command of a job, and its resources. In all fields, empty or None: the recipe's value."""
@@ -57,6 +53,6 @@ class JobRequest:
     """Variables in the container; None: the value of the submitting shell, not in the script."""
     env_file: str = ""
     """A file on the site with ``NAME=VALUE`` lines; its content is not in the script."""
-    slurm: SlurmRequest = NOTHING_ASKED
+    slurm: SlurmRequest = SlurmRequest()
     jupyter: bool = False
     """Whether the job runs a Jupyter server instead of a command."""
