@@ -1,8 +1,7 @@
 """Containers that a plugin of srun starts, with enroot: CSCS's Container Engine, and pyxis.
 
 pyxis: https://github.com/NVIDIA/pyxis, args.c and pyxis_slurmstepd.c of 0.24.0 (2026-05-12);
-enroot: https://github.com/NVIDIA/enroot, conf/hooks and enroot.in of 4.1.2 (2026-04-29). pyxis has
-all options used here since 0.15.0 (2023-03-06).
+enroot: https://github.com/NVIDIA/enroot, conf/hooks and enroot.in of 4.1.2 (2026-04-29).
 """
 
 from __future__ import annotations
@@ -10,16 +9,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from builder.build.run.process import execute
 from builder.core.datafiles import read_beside
-from builder.core.errors import RunnerError, UsageError
+from builder.core.errors import RunnerError
 from builder.lock.config.fields import VARIABLE
 
-from .arguments import BindMount
-from .shell import ShellText, comma_separated, join, map_literal, quote
+from .shell import ShellText, join, quote
 
 #: What NVIDIA's container hook reads. Without, it mounts no driver; the default capability has no
 #: libcuda.
@@ -116,38 +114,6 @@ def toml_key(name: str) -> str:
 def _string(text: str) -> str:
     # A JSON string is a basic string of TOML, except that TOML escapes DEL.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def pyxis_options(
-    image: str, mounts: Iterable[BindMount], workdir: str, passed: Sequence[str]
-) -> tuple[str, ...]:
-    """Return the options of srun for pyxis. What a site can configure is always named.
-
-    Args:
-        image: a path or reference, as enroot reads it.
-        mounts: files and folders of the host.
-        workdir: the folder to start in; empty: the image's.
-        passed: names of host variables that win over those of the image.
-
-    Raises:
-        UsageError: pyxis cannot mount a folder of this name.
-    """
-    options = [join("--container-image=", image), "--container-writable"]
-    options += [f"--no-container-{name}" for name in ("mount-home", "remap-root", "entrypoint")]
-    if words := [map_literal(bind.short_word, _mountable) for bind in mounts]:
-        options.append(join("--container-mounts=", comma_separated(words)))
-    if workdir:
-        options.append(join("--container-workdir=", workdir))
-    if passed:
-        options.append(f"--container-env={','.join(passed)}")
-    return tuple(options)
-
-
-def _mountable(path: str) -> str:
-    if set('"$`\\') & set(path):
-        message = f"pyxis cannot mount {path}: in enroot, a mount is part of a shell script"
-        raise UsageError(message, 'use a folder without " $ ` \\ in its name')
-    return path
 
 
 def engine_image(text: str) -> str:

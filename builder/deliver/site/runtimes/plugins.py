@@ -6,20 +6,20 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 
+from builder.core.errors import UsageError
 from builder.formats.oci.reference import is_digest
 
 from ..containers import Container, Invocation
 from ..job import ImageFile
 from ..render import templates
 from ..request import JobRequest
-from ..shell import join
+from ..shell import comma_separated, join, map_literal
 from ..srun import (
     HOOK_VARIABLES,
     LOGIN_SHELL,
     NVIDIA,
     SrunContainer,
     engine_image,
-    pyxis_options,
 )
 from .runtime import ContainerRuntime
 
@@ -76,14 +76,32 @@ class SrunPlugin(ContainerRuntime):
 
 
 class Pyxis(SrunPlugin):
-    """``srun --container-image=IMAGE``."""
+    """``srun --container-image=IMAGE``. What a site can configure is always named.
+
+    pyxis has all options used here since 0.15.0 (2023-03-06).
+    """
 
     def _srun(self, container: Container, early: Mapping[str, str]) -> SrunContainer:
         request = container.request
-        passed = [name for name, value in container.env.items() if value is None]
-        image, workdir = engine_image(request.image), request.workdir or ""
-        options = pyxis_options(image, container.binds, workdir, [*early, *passed])
-        return SrunContainer("pyxis", options, LOGIN_SHELL | dict(early))
+        options = [join("--container-image=", engine_image(request.image)), "--container-writable"]
+        options += [f"--no-container-{name}" for name in ("mount-home", "remap-root", "entrypoint")]
+        if words := [map_literal(bind.short_word, _mountable) for bind in container.binds]:
+            options.append(join("--container-mounts=", comma_separated(words)))
+        if request.workdir:
+            options.append(join("--container-workdir=", request.workdir))
+        # host variables that win over those of the image
+        passed = [*early, *(name for name, value in container.env.items() if value is None)]
+        if passed:
+            options.append(f"--container-env={','.join(passed)}")
+        return SrunContainer("pyxis", tuple(options), LOGIN_SHELL | dict(early))
+
+
+def _mountable(path: str) -> str:
+    """Return a path. Raises UsageError: pyxis cannot mount a folder of this name."""
+    if set('"$`\\') & set(path):
+        message = f"pyxis cannot mount {path}: in enroot, a mount is part of a shell script"
+        raise UsageError(message, 'use a folder without " $ ` \\ in its name')
+    return path
 
 
 class ContainerEngine(SrunPlugin):
