@@ -41,6 +41,8 @@ class Shape(BaseModel):
 
 
 class _Platform(Shape):
+    """What an image runs on, of a descriptor or a config."""
+
     architecture: Name | None = None
     os: Name | None = None
     variant: Name | None = None
@@ -115,12 +117,9 @@ class _HistoryShape(Shape):
     empty_layer: bool | None = None
 
 
-class RuntimeConfigShape(Shape):
+class RuntimeConfigShape(_Platform):
     """The keys of a config that an image needs to run."""
 
-    architecture: Name | None = None
-    os: Name | None = None
-    variant: Name | None = None
     created: Text | None = None
     config: _RuntimeShape | None = None
     history: list[Annotated[_HistoryShape, _OBJECT]] | None = None
