@@ -200,7 +200,8 @@ def test_full_disk(releases: Releases, tmp_path: Path, place: str, size: int) ->
         command = releases.command("build", "tiny", "--json")
         full = run_program(command, env, check=False)
         assert full.returncode in (0, 13), full.stderr
-        said = [line for line in full.stderr.splitlines() if not line.startswith(("warning: ", "the log ", "  "))]
+        beside = ("warning: ", "the log ", "  ")
+        said = [line for line in full.stderr.splitlines() if not line.startswith(beside)]
         assert full.returncode == 0 or [line[:6] for line in said] == ["error:"], full.stderr
         subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
         again = run_program(command, env)

@@ -143,8 +143,8 @@ def here(project: Here, tmp_path: Path) -> Here:
 
 #: The example with six epochs.
 TRAIN = ("--", "python", "train_digits.py", "--epochs", "6")
-#: Rank 1 stops once in epoch 3 and once in epoch 4, until it is killed or receives a signal. After a signal it is
-#: slow, until there is a file.
+#: Rank 1 stops once in epoch 3 and once in epoch 4, until it is killed or receives a signal. After a signal
+#: it is slow, until there is a file.
 HOLD = """\
 def hold(training):
     epoch, here = training.progress.epoch, Path(f"held-{training.progress.epoch}")

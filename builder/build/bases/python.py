@@ -35,7 +35,9 @@ _FORMAT = 2
 _FOLDERS = ("/usr/local/bin", "/opt/conda/bin", "/opt/venv/bin", "/usr/bin")
 _INTERPRETER = re.compile(r"python(3\.\d+)t?")
 #: Files that are read: they tell the version, and what a virtual environment of the base is made from.
-_READ = re.compile(r"^(.+/)?(pyvenv\.cfg|include/python3\.\d+t?/patchlevel\.h)|^var/lib/dpkg/status")
+_READ = re.compile(
+    r"^(.+/)?(pyvenv\.cfg|include/python3\.\d+t?/patchlevel\.h)|^var/lib/dpkg/status"
+)
 #: glibc's library: on Debian, Alpine (added to it) and others; up to glibc 2.33 a link to the second name.
 _LIBC = re.compile(r"(usr/)?(glibc-compat/)?lib(64)?/([\w-]+-linux-gnu/)?libc(\.so\.6|-2\.\d+\.so)")
 #: ``GNU C Library (Debian GLIBC 2.41-12) stable release version 2.41.``

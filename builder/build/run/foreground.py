@@ -48,21 +48,30 @@ def wait_for(process: subprocess.Popen[bytes], terminal: int) -> None:
         if has_it:
             _give(terminal, process.pid)
         while (number := _stopped_by(process)) is not None:
-            if terminal == NO_TERMINAL:  # whoever sent the signal may continue it
-                continue
-            needs_it = number in (signal.SIGTTIN, signal.SIGTTOU)
-            if has_it:
-                _give(terminal, os.getpgrp())
-            if not needs_it or not _is_ours(terminal):
-                _stop_own_group()
-            has_it = (has_it or needs_it) and _is_ours(terminal)
-            if has_it:
-                _give(terminal, process.pid)
-            os.killpg(process.pid, signal.SIGCONT)
+            if terminal != NO_TERMINAL:  # else whoever sent the signal may continue it
+                has_it = _stop_with(process, terminal, number, has_it)
     if has_it:
         _give(terminal, os.getpgrp())
         if process.returncode in (-signal.SIGINT, 128 + signal.SIGINT):
             os.kill(0, signal.SIGINT)
+
+
+def _stop_with(process: subprocess.Popen[bytes], terminal: int, number: int, has_it: bool) -> bool:
+    """Stop as the command did, until a shell continues builder; then continue the command.
+
+    Returns:
+        whether it has the terminal now.
+    """
+    needs_it = number in (signal.SIGTTIN, signal.SIGTTOU)
+    if has_it:
+        _give(terminal, os.getpgrp())
+    if not needs_it or not _is_ours(terminal):
+        _stop_own_group()
+    has_it = (has_it or needs_it) and _is_ours(terminal)
+    if has_it:
+        _give(terminal, process.pid)
+    os.killpg(process.pid, signal.SIGCONT)
+    return has_it
 
 
 def _stopped_by(process: subprocess.Popen[bytes]) -> int | None:

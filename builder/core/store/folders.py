@@ -125,9 +125,7 @@ def _require_own(root: Path) -> None:
             for folder in reversed((root, *root.parents)):  # ~/.cache, too
                 folder.mkdir(0o700, exist_ok=True)
         info, is_own = root.stat(), is_trusted(root)
-        below = [root / one.name for one in FOLDERS] if is_own and info.st_mode & 0o011 else []
-        paths = [root, *filter(Path.exists, below)]
-        if is_own and is_trusted(*paths) and not any(p.stat().st_mode & 0o022 for p in paths):
+        if is_own and _is_closed(root, info.st_mode):
             return
     except OSError:  # reading finds nothing, and writing reports it
         return
@@ -136,3 +134,10 @@ def _require_own(root: Path) -> None:
         own = shlex.quote(str(root / user_name())) if os.access(root, os.W_OK) else "FOLDER"
         hint = f"use one of your own: export BUILDER_CACHE={own}"
     raise BuilderError(f"another user owns the cache {root}, or may write to it", hint)
+
+
+def _is_closed(root: Path, mode: int) -> bool:
+    """Return whether others may not write to a folder, nor to those in it, if they can reach them."""
+    below = [root / one.name for one in FOLDERS] if mode & 0o011 else []
+    paths = [root, *filter(Path.exists, below)]
+    return is_trusted(*paths) and not any(path.stat().st_mode & 0o022 for path in paths)
