@@ -9,7 +9,8 @@ its jobs (credentials(7), tcsetpgrp(3))::
     Ctrl-C, Ctrl-\\      go to the command alone while it has the terminal
     Ctrl-Z              stops the command; then builder stops its own group until fg or bg
     SIGTTIN, SIGTTOU    the command needs the terminal: it gets it as soon as builder has it
-    SIGTERM and others  that builder receives are passed on
+    SIGTERM and others  that builder receives are passed on; SIGCONT, too: of several processes one
+                        may stop while another is continued
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Iterator
 
 _PASSED_ON = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
-    *(signal.SIGTSTP, signal.SIGWINCH),
+    *(signal.SIGTSTP, signal.SIGWINCH, signal.SIGCONT),
 )
 
 

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -73,15 +72,27 @@ class Terminal:
             pytest.fail(f"{text!r} is not shown: {self.shown!r}")
         self._seen = self._output.index(text, self._seen) + len(text)
 
+    def stop(self) -> None:
+        """Types Ctrl-Z, and waits until the shell of the command has stopped, too.
+
+        builder and its caller may know of it earlier, if the command has several processes.
+        """
+        self.type(CTRL_Z)
+        self.wait_for("Stopped")
+        self.wait_until_stopped()
+
     def wait_until_stopped(self) -> None:
-        """Waits until a job in the background has stopped, which the shell tells before a prompt."""
+        """Waits until the shell of the command has stopped."""
+        until(self._has_stopped, 60)
 
-        def is_told() -> bool:
-            self.type("\n")
-            time.sleep(0.1)
-            return "Stopped" in self.shown
-
-        until(is_told, 60)
+    def _has_stopped(self) -> bool:
+        states = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                pid, _, rest = path.read_text().partition(" (bash) ")
+                state, _, _, session, *_ = rest.split() if rest else [""] * 4
+                states += [state] if session == str(self.pid) != pid else []
+        return set(states) == {"T"}
 
     def close(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -204,15 +215,13 @@ def test_ctrl_z(prompt: Terminal, line: Callable[[str], str]) -> None:
     """The shell has the terminal until fg; with bg the command goes on until it reads."""
     prompt.type(line("echo begun; read a; echo got $a; read a; echo got $a") + "\n")
     prompt.wait_for("begun")
-    prompt.type(CTRL_Z)
-    prompt.wait_for("Stopped")
+    prompt.stop()
     prompt.type("echo at the prompt\n")
     prompt.wait_for("at the prompt")
     prompt.type("fg\n")
     prompt.type("x\n")
     prompt.wait_for("got x")
-    prompt.type(CTRL_Z)
-    prompt.wait_for("Stopped")
+    prompt.stop()
     prompt.type("bg\n")
     prompt.wait_for("prompt:0> ")
     prompt.wait_until_stopped()
