@@ -38,6 +38,8 @@ _MAX_BYTES = 1 << 20
 _STAR = re.compile(r"\[\^/\]\*((?:[^/\[]|\[(?!\^/)|\[\^/\](?!\*))*+)(?=\[\^/\]\*)")
 #: In an expression of pathspec: ``/**``, and ``**/`` at the beginning.
 _FOLDERS, _ANY_FOLDER = "(?:/.+)?", "^(?:.+/)?"
+#: The beginning of ``[!0-9]``, which is no ``/`` for git, and may be one for pathspec 1.1.
+_NEGATED = re.compile(r"\[\^(?!/\])")
 _READER = Reader(ConfigError, "write one pattern a line, as in .gitignore", most=_MAX_BYTES)
 
 
@@ -164,6 +166,7 @@ def _pattern(line: str) -> GitIgnoreSpecPattern | None:
             first = f"^(?>(?:[^/]++/)*?{first.removeprefix(_ANY_FOLDER)}(?=/))"
         inner = [f"(?>(?:/[^/]++)*?{part}(?=/))" for part in parts[:-1]]
         linear = _FOLDERS.join(["".join([first, *inner]), *parts[-1:]])
+        linear = _NEGATED.sub("(?!/)[^", linear)
         return GitIgnoreSpecPattern(re.compile(linear) if regex else None, include)
     except (ValueError, re.error):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,26 @@ def test_odd_patterns(tmp_path: Path) -> None:
     write(tmp_path, IGNORE_FILE, text="\n[b-a]\n")
     with pytest.raises(ConfigError, match=r":2: '\[b-a\]' is not a pattern"):
         Ignore(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("data[!0-9]raw", "data/raw"),
+        ("data[!0-9]raw", "data-raw"),
+        ("/d[^x]f", "d/f"),
+        ("*[!]x]y", "q/y"),
+        ("*[!x]*[!x]y", "qrsy"),
+        ("/a/**/b[!x]c", "a/q/b/c"),
+    ],
+)
+def test_negated_brackets(tmp_path: Path, pattern: str, path: str) -> None:
+    """They are no slash, as git's own answer shows (findings/pathspec-negated-brackets.sh)."""
+    write(tmp_path, path)
+    write(tmp_path, ".gitignore", text=pattern)
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    asked = subprocess.run(["git", "-C", tmp_path, "check-ignore", "--quiet", path])
+    assert GitIgnore.of(tmp_path).leaves_out(tmp_path / path, is_folder=False) == (asked.returncode == 0)
 
 
 def test_contradiction(tmp_path: Path) -> None:
