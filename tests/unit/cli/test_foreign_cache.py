@@ -78,6 +78,7 @@ def read_only(copy: TinyProject) -> Callable[..., subprocess.CompletedProcess[st
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.mark.root
 def test_read_only(do: Cli, copy: TinyProject, read_only: Run) -> None:
     """What is in the cache can be built again and run; dist/ can be written."""
     digest = do("build", "--json").json["digest"]
@@ -90,6 +91,7 @@ def test_read_only(do: Cli, copy: TinyProject, read_only: Run) -> None:
     assert "cannot run /opt/builder/entrypoint in the image" in ran.stderr  # which has no program
 
 
+@pytest.mark.root
 def test_copied_and_read_only(do: Cli, copy: TinyProject, read_only: Run) -> None:
     """A copy has other inodes and times: its files are hashed, and that cannot be noted."""
     for path in copy.cache.rglob("*.seen"):
@@ -97,6 +99,7 @@ def test_copied_and_read_only(do: Cli, copy: TinyProject, read_only: Run) -> Non
     assert read_only("build").returncode == 0
 
 
+@pytest.mark.root
 def test_missing_and_read_only(do: Cli, copy: TinyProject, read_only: Run) -> None:
     """What the cache lacks is refused with the folder that cannot be written to."""
     shutil.rmtree(copy.cache / "blobs")

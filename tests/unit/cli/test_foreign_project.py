@@ -26,6 +26,7 @@ def below(copy: TinyProject, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.root
 @pytest.mark.parametrize("owned", ["recipes", "."])
 def test_recipes(do: Cli, copy: TinyProject, below: Path, owned: str) -> None:
     """They are no project, and the hint is the line to type."""
@@ -39,6 +40,7 @@ def test_recipes(do: Cli, copy: TinyProject, below: Path, owned: str) -> None:
     assert do("--project", *shlex.split(line), "build").code == 0
 
 
+@pytest.mark.root
 def test_link(copy: TinyProject, below: Path) -> None:
     """Neither the link of another user counts, nor a link to another user's folder."""
     need_root()
@@ -53,6 +55,7 @@ def test_link(copy: TinyProject, below: Path) -> None:
     assert project_root(below) is None
 
 
+@pytest.mark.root
 def test_own_folder(copy: TinyProject, below: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A project counts in its own folder, and for root that of the user who called sudo."""
     need_root()
@@ -64,6 +67,7 @@ def test_own_folder(copy: TinyProject, below: Path, monkeypatch: pytest.MonkeyPa
     assert project_root(below) is None
 
 
+@pytest.mark.root
 def test_image_without_project(do: Cli, copy: TinyProject, below: Path) -> None:
     """Commands that need no project go on: nobody can stop them by a folder in /tmp."""
     need_root()

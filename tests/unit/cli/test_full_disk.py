@@ -37,6 +37,7 @@ def one_error(done: Result) -> str:
     return errors[0]
 
 
+@pytest.mark.root
 @pytest.mark.parametrize(
     ("command", "size"),
     [(command, size) for command in ("lock", "build") for size in ("4k", "12k", "20k", "40k", "100k")],
@@ -50,6 +51,7 @@ def test_cache(command: str, size: str, tiny: TinyProject, do: Cli, tmp_path: Pa
     assert re.search(f"(?i)no space left on|needs about .* in {disk}", one_error(done))
 
 
+@pytest.mark.root
 @pytest.mark.parametrize("size", ["4k", "1m"])
 @pytest.mark.parametrize("place", ["dist", "tmp"])
 def test_places(place: str, size: str, tiny: TinyProject, do: Cli, tmp_path: Path) -> None:

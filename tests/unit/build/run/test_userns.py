@@ -14,6 +14,7 @@ from builder.build.run.identity import STRANGER, Identity
 from builder.build.run.process import Completed
 from builder.core.progress import Reporter
 from builder.core.settings import Settings
+from builder.core.store import folders
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from tests.support.images import make_layer, make_test_image
@@ -42,6 +43,7 @@ def plan_of(options: RunOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_root_is_a_stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where builder runs as root, the container's root is nobody on the host, unless the options say so."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(folders, "is_trusted", lambda *paths: True)  # of a user who only seems to be root
     monkeypatch.setattr(os, "getuid", lambda: 0)
     monkeypatch.setattr(os, "getgid", lambda: 0)
     monkeypatch.setattr(identity, "_contains", lambda text, number: True)

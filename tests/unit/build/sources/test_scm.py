@@ -153,6 +153,7 @@ def test_top(project: Repo, described: Describe) -> None:
             assert described(spec, scm) == expected(project, "v1.2", 2)
 
 
+@pytest.mark.root
 def test_repository_of_another_user(project: Repo, described: Describe) -> None:
     """One in a folder above, as /tmp, gives no version."""
     need_root()

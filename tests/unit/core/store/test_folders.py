@@ -143,6 +143,7 @@ def test_others_may_write_below(cache: Path) -> None:
     CacheFolders(cache)
 
 
+@pytest.mark.root
 def test_another_owner(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A container's root owns what it can read, and yet not the cache of the user that is mounted."""
     need_root()
@@ -165,6 +166,7 @@ def test_another_owner(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     refusal(link)
 
 
+@pytest.mark.root
 def test_of_root(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Users may read a cache of root's. A volume that all may write to is no cache, but one can be in it."""
     need_root()

@@ -302,6 +302,7 @@ def test_workspace_root(tmp_path: Path) -> None:
     assert [spec.text for spec in found.conda] == ["python", "python=3.12", "pip"]
 
 
+@pytest.mark.root
 def test_workspace_of_another_user(tmp_path: Path) -> None:
     """One in a folder above, as /tmp, names no index for a project of this user."""
     need_root()
