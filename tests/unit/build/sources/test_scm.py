@@ -161,7 +161,7 @@ def test_repository_of_another_user(project: Repo, described: Describe) -> None:
     spec, scm = replace(LOCAL, url="py/tool"), replace(SCM, searches=True)
     assert described(spec, scm) == expected(project, "v1.2", 1)
     os.chown(project.folder / ".git", 12345, 12345)
-    assert described(spec, scm) == ""
+    assert "v1.2" not in described(spec, scm)  # but perhaps that of a checkout above the test's folder
 
 
 def test_settings_of_the_repository(project: Repo, tmp_path: Path, described: Describe) -> None:
