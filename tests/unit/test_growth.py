@@ -323,7 +323,7 @@ def test_finds_slow_patterns() -> None:
 
 #: What is made of variables, and why it is not among the texts above.
 DYNAMIC = {
-    "build/bases/debian_tar.py: patterns": "paths, which are short",
+    "build/bases/debian_tar.py: ": "paths, which are short",
     "build/bases/mmdebstrap.py: pattern": "the last lines of a log",
     "build/bases/python.py: pattern": "the row build/bases/python.py",
     "build/bytecode/runtime.py: ": "paths, which are short",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import tarfile
 from collections.abc import Iterator
@@ -77,13 +78,14 @@ def _is_dropped(name: str, member: tar.TarHeader) -> bool:
     if member.flag not in (tar.FILE, tar.DIRECTORY, tar.SYMLINK, tar.HARDLINK):
         return True
     is_folder = member.flag == tar.DIRECTORY
-    return _is_in(_SETTINGS, name) or is_left_out(name, is_folder=is_folder)
+    is_setting = bool(_any_of(_SETTINGS).fullmatch(name))
+    return is_setting or is_left_out(name, is_folder=is_folder)
 
 
-def _is_in(table: str, name: str) -> bool:
-    """Return whether a path matches a line of a table beside this module."""
-    patterns = "|".join(read_beside(__file__, table).splitlines())
-    return re.fullmatch(patterns, name) is not None
+@functools.cache
+def _any_of(table: str) -> re.Pattern[str]:
+    """Return the pattern of the paths that a line of a table beside this module matches."""
+    return re.compile("|".join(read_beside(__file__, table).splitlines()))
 
 
 def is_left_out(name: str, *, is_folder: bool) -> bool:
@@ -94,7 +96,7 @@ def is_left_out(name: str, *, is_folder: bool) -> bool:
         is_folder: folders of logs stay, because programs expect them.
     """
     is_log = bool(_LOG.fullmatch(name)) and not is_folder
-    return is_log or _is_in(_DROPPED, name)
+    return is_log or bool(_any_of(_DROPPED).fullmatch(name))
 
 
 def _header(name: str, member: tar.TarHeader, epoch: int) -> tarfile.TarInfo:

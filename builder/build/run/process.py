@@ -81,8 +81,8 @@ def execute(
             wait_for(process, terminal)
         timed_out = not _wait(process, readers, timeout_s)
     finally:  # also after Ctrl-C
-        if process and (process.poll() is None or any(reader.is_alive() for reader in readers)):
-            _end(process)
+        if process:
+            _end(process, readers)
         if terminal != NO_TERMINAL:
             os.close(terminal)
 
@@ -222,11 +222,13 @@ def _wait(
     return True
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM, then SIGKILL, to the group of a process.
+def _end(process: subprocess.Popen[bytes], readers: Sequence[_OutputReader]) -> None:
+    """Send SIGTERM, then SIGKILL, to the group of a process, unless it and its outputs have ended.
 
     When its leader has ended, its children may not have.
     """
+    if process.poll() is not None and not any(reader.is_alive() for reader in readers):
+        return
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)

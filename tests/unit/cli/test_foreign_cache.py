@@ -43,7 +43,7 @@ def test_refused(do: Cli, copy: TinyProject, words: str) -> None:
 
 
 def test_unchanged(do: Cli, copy: TinyProject) -> None:
-    """Nor is a record believed that says that nothing has changed."""
+    """A record in it that nothing has changed does not count, either."""
     assert do("build").code == do("build").code == 0
     copy.cache.chmod(0o777)
     assert do("build").code == 1
