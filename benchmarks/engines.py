@@ -137,14 +137,9 @@ def docker_engine(suite: Suite, group: Cgroup) -> Iterator[DockerEngine]:
             HOME=folder, DOCKER_HOST=host, DOCKER_CONFIG=folder / "config"
         )
         (folder / "config").mkdir()
-        words = ["--host", host, "--data-root", folder / "data", "--exec-root", folder / "exec"]
-        words += [
-            "--pidfile",
-            folder / "dk.pid",
-            "--iptables=false",
-            "--ip6tables=false",
-            "--bridge=none",
-        ]
+        words: list[str | Path] = ["--host", host, "--data-root", folder / "data"]
+        words += ["--exec-root", folder / "exec", "--pidfile", folder / "dk.pid"]
+        words += ["--iptables=false", "--ip6tables=false", "--bridge=none"]
         words += ["--exec-opt", "native.cgroupdriver=cgroupfs", f"--cgroup-parent={group.name}"]
         process = parts.start(suite.command("dockerd", *words), log, env)
         engine = DockerEngine(suite, process.pid, folder, env)

@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks.measure import Cgroup, CommandFailed, Figures, Meter
 from benchmarks.wheels import FileServer
+from builder.build.bases.image import WantedBase
 from builder.build.bases.resolve import open_base, resolve_base
 from builder.core.model import OCI_INDEX, canonical_json
 from builder.core.settings import Settings
@@ -27,6 +28,8 @@ from builder.core.workspace import Workspace
 from tests.support import parts
 
 CLONE = Path(__file__).resolve().parents[1]
+#: What the base of the benchmarks has to be.
+WANTED = WantedBase("amd64")
 #: The size of an answer's content in the access log of docker-registry.
 _ANSWERED = re.compile(rb'^\S+ - - \[.*?\] "GET [^"]*" \d+ (\d+) ', re.MULTILINE)
 
@@ -170,7 +173,7 @@ class Project:
             settings = Settings.from_environment({"HOME": str(self.root)}, cache=self.cache)
             work = Workspace.of(settings)
             debian = f"docker://{self.registry.host}/bench/debian:bookworm"
-            open_base(resolve_base(debian, "amd64", work), "amd64", work)
+            open_base(resolve_base(debian, WANTED, work), WANTED, work)
 
     def forget_sifs(self) -> None:
         """Removes every SIF and every partition of a SIF from the cache."""
@@ -195,8 +198,8 @@ def publish_debian(project: Project) -> None:
     settings = Settings.from_environment({"HOME": str(project.root)}, cache=project.cache)
     store = Store(settings.cache)
     base = open_base(
-        resolve_base("debian:bookworm", "amd64", Workspace(settings, store)),
-        "amd64",
+        resolve_base("debian:bookworm", WANTED, Workspace(settings, store)),
+        WANTED,
         Workspace(settings, store),
     )
     layout = project.root.parent / "debian"

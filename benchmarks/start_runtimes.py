@@ -110,7 +110,7 @@ class ApptainerRuntime:
 
     def pull(self, meter: Meter, reference: str) -> None:
         source = f"{self.scheme}://{reference}"
-        command = [
+        command: list[str | Path] = [
             self.apptainer.path,
             "--quiet",
             "pull",

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import filelock
+
 from benchmarks.measure import CommandFailed
 from builder.build.bases.debian_mirror import apt_options
 from builder.formats.net.apt import host_sources
@@ -122,22 +124,28 @@ def make_tree(tree: Path) -> None:
         CommandFailed: mmdebstrap fails.
     """
     made, wanted = tree.with_suffix(".made"), " ".join(PACKAGES)
-    if made.exists() and made.read_text() == wanted:
-        return
+    tree.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(tree.with_suffix(".lock")):
+        if not made.exists() or made.read_text() != wanted:
+            _make_tree(tree)
+            made.write_text(wanted)
+
+
+def _make_tree(tree: Path) -> None:
+    """Make the tree again."""
     print(f"bench: making a tree of Debian {SUITE} in {tree}", file=sys.stderr, flush=True)
-    made.unlink(missing_ok=True)
+    tree.with_suffix(".made").unlink(missing_ok=True)
     shutil.rmtree(tree, ignore_errors=True)
-    tree.mkdir(parents=True)
-    options = tree.with_suffix(".apt")
-    options.write_text(apt_options() + _APT_OPTIONS)
+    tree.mkdir()
+    options, source = tree.with_suffix(".apt"), source_line()
+    options.write_text(apt_options(tree.parent, source.split()[2:3]) + _APT_OPTIONS)
     command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
-    command += [f"--aptopt={options}", SUITE, str(tree), source_line()]
+    command += [f"--aptopt={options}", SUITE, str(tree), source]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CommandFailed(
             f"mmdebstrap cannot make a tree of Debian {SUITE}: {done.stderr[-2000:]}"
         )
-    made.write_text(wanted)
 
 
 def source_line(folder: Path = Path("/etc/apt")) -> str:

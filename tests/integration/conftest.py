@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from benchmarks.measure import CommandFailed
+from benchmarks.suite import Suite, open_suite
 from builder.build.run.base import Runner
 from builder.build.run.select import runners
 from builder.core.errors import BuilderError
@@ -30,6 +32,8 @@ from tests.support.parts import (
     Registry,
     clean_environment,
     installed,
+    need,
+    need_root,
     part_folder,
     part_missing,
     start,
@@ -44,7 +48,7 @@ CLONE = Path(__file__).parents[2]
 
 
 #: Fixtures and parameters that name a part which takes long to install or to use.
-_HEAVY = {"apptainer", "cotainr", "docker", "docker_engine", "podman", "slurm", "torch"}
+_HEAVY = {"apptainer", "cotainr", "docker", "docker_engine", "podman", "sid", "slurm", "torch"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -275,3 +279,15 @@ def _answers(host: str) -> bool:
     except OSError:
         return False
     return True
+
+
+@pytest.fixture(scope="session")
+def sid() -> Iterator[Suite]:
+    """A tree of Debian sid, whose Docker, podman and buildah are current; it sees /var/tmp and the clone."""
+    need_root()
+    need("mmdebstrap", "nsenter")
+    try:
+        with open_suite(CLONE) as suite:
+            yield suite
+    except CommandFailed as e:
+        part_missing(str(e))
