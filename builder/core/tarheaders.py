@@ -55,6 +55,13 @@ class TarLimit(TarError):
     """A tar is beyond a limit."""
 
 
+class TarEnd(TarError):
+    """A tar ends too early: whoever writes it may say why."""
+
+    def __init__(self) -> None:
+        super().__init__("it ends too early")
+
+
 @dataclass(slots=True)
 class TarHeader:
     """The header of one member."""
@@ -97,7 +104,7 @@ def read_headers(read: Read) -> Iterator[TarHeader]:
         if not any(block):
             return  # two zero blocks end a tar; one or none is enough for every reader
         if len(block) < BLOCK:
-            raise TarError("it ends too early")
+            raise TarEnd
         if not _is_header(block):
             raise TarError("not a tar: wrong checksum of a header")
         flag = block[156:157]
@@ -142,7 +149,7 @@ def _whole(read: Read, size: int) -> bytes:
     """Return the next bytes. Raises TarError if there are fewer."""
     data = read(size)
     if len(data) < size:
-        raise TarError("it ends too early")
+        raise TarEnd
     return data
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import re
@@ -23,7 +22,7 @@ from builder.core.settings import Settings, user_name
 from builder.core.store.files import CHUNK, require_space
 from builder.core.store.leftovers import SHARED_FOLDERS, temporary_folder
 from builder.core.store.subordinate import ranges, ranges_hint
-from builder.core.tarheaders import TarError
+from builder.core.tarheaders import TarEnd, TarError
 from builder.core.text import human_seconds
 from builder.core.workspace import Workspace
 from builder.formats.net.apt import parse_stanzas, uris_of
@@ -126,9 +125,10 @@ def _make_layer(base: DebianBase, mode: str, work: Workspace) -> Layer:
             process_group=0,  # Ctrl-C reaches builder alone
         )
         layer, code = _pack(process, base, work)
-        if code or layer is None:
+        if code or isinstance(layer, TarError):
             log.seek(0)
-            raise mmdebstrap_error(base, code, log.read().decode(errors="replace"))
+            damage = layer if isinstance(layer, TarError) else None
+            raise mmdebstrap_error(base, code, log.read().decode(errors="replace"), damage)
     return layer
 
 
@@ -176,15 +176,17 @@ def _environment(base: DebianBase, settings: Settings, folder: Path) -> dict[str
 
 def _pack(
     process: subprocess.Popen[bytes], base: DebianBase, work: Workspace
-) -> tuple[Layer | None, int]:
-    """Return the layer of mmdebstrap's output, or None if that is no tar, and the exit code."""
+) -> tuple[Layer | TarError, int]:
+    """Return the layer of mmdebstrap's output, or why that is no tar, and the exit code."""
     assert process.stdout is not None
-    layer = None
+    layer: Layer | TarError
     advance = functools.partial(work.reporter.advance, base.task)
     try:
-        with contextlib.suppress(TarError):  # the exit code and the log explain the failure
+        try:
             tar = counted(reproducible_tar(process.stdout, work.settings.epoch), advance)
             layer = pack_tar(tar, work.store, work.settings.jobs, title=base.reference)
+        except TarError as e:
+            layer = e
         while process.stdout.read(CHUNK):  # what follows the end of the tar
             pass
         return layer, process.wait()
@@ -242,15 +244,22 @@ def _is_open(folder: Path) -> bool:
     return os.access(folder, os.W_OK) and all(parent.stat().st_mode & 0o001 for parent in parents)
 
 
-def mmdebstrap_error(base: DebianBase, code: int, log: str) -> ImageError:
+def mmdebstrap_error(
+    base: DebianBase, code: int, log: str, damage: TarError | None = None
+) -> ImageError:
     """Return the error for a failure of mmdebstrap, with a hint that fits its log.
 
     Args:
         base: what was to be made.
         code: mmdebstrap's exit code.
         log: its standard error. Credentials in it are redacted.
+        damage: why its tar cannot be read; None if it can.
     """
     log = redact(log)
+    unread = f"its tar cannot be read: {damage}"
+    if damage and not code:
+        hint = "report this with what mmdebstrap --version prints"
+        return ImageError(f"{base.reference}: mmdebstrap succeeded, but {unread}", hint)
     unknown = sorted(set(re.findall(r"Unable to locate package (\S+)", log)))
     if unknown:
         return ImageError(
@@ -263,4 +272,6 @@ def mmdebstrap_error(base: DebianBase, code: int, log: str) -> ImageError:
     command = " ".join(["mmdebstrap", *base.variant_options, base.suite, "/dev/null"])
     hint = _known_hint(last) or f"to see more, run it by hand: {command}"
     failed = f"mmdebstrap failed with exit code {code}"
+    if damage and not isinstance(damage, TarEnd):  # else the log says why it ends
+        failed += f", and {unread}"
     return ImageError(f"{base.reference}: {failed}:\n    {last}", hint)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from builder.core.store.files import CHUNK
-from builder.core.tarheaders import BLOCK, TarError, TarHeader, TarLimit, read_headers
+from builder.core.tarheaders import BLOCK, TarEnd, TarError, TarHeader, TarLimit, read_headers
 
 
 class ByteStream(Protocol):
@@ -91,7 +91,7 @@ class TarReader:
         while size:
             part = self.read_some(size)
             if not part:
-                raise TarError("it ends too early")
+                raise TarEnd
             size -= len(part)
             yield part
 

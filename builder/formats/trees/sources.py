@@ -10,7 +10,7 @@ from pathlib import Path
 from builder.core.errors import ImageError
 from builder.core.model import Layer
 from builder.core.store.blobs import Store
-from builder.core.tarheaders import TarError, TarHeader, TarLimit
+from builder.core.tarheaders import TarEnd, TarError, TarHeader, TarLimit
 
 from .bounds import MAX_CONTENT
 from .inflate import InflatingStream, tar_digest
@@ -128,7 +128,7 @@ def _read(layer: Layer, path: Path, hashed: hashlib._Hash | None = None) -> _Mem
                     yield member, _content(reader, header, path)
             # a tar without an end, or a zstd frame that was cut: the library takes that for its end
             if not reader.read_some(1) and tar_digest(path) != layer.diff_id:
-                raise TarError("it ends too early")
+                raise TarEnd
         except TarError as e:
             hint = DO_NOT_USE if isinstance(e, TarLimit) else NOT_UNPACKED
             raise ImageError(f"{path}: {e}", hint) from None

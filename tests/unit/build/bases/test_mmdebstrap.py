@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.net import apt
+from tests.support.image_kit import member, tar_bytes
 
 BASE = DebianBase("debian:bookworm", "bookworm", ("ca-certificates",), "amd64", sources="")
 
@@ -126,11 +128,57 @@ def test_messages_of_a_failure(
     tmp_path: Path, store: Store, given: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error has what mmdebstrap wrote, although it wrote a part of a tar, too."""
-    program = tmp_path / "bin" / "mmdebstrap"
+    use_program(tmp_path, monkeypatch, "echo half\necho 'E: Unable to locate package nope' >&2\nexit 25\n")
+    with pytest.raises(ImageError, match="has no package nope"):
+        mmdebstrap.make_debian_base(BASE, Workspace(given, store, QUIET))
+
+
+@pytest.mark.parametrize(
+    ("size", "code", "message"),
+    [
+        (
+            2 << 20,
+            0,
+            "mmdebstrap succeeded, but its tar cannot be read: './bin/a' is a sparse file of tar's GNU",
+        ),
+        (
+            2 << 20,
+            1,
+            "exit code 1, and its tar cannot be read: './bin/a' is a sparse file .*:\n    E: no space",
+        ),
+        (1024 + 48, 0, "mmdebstrap succeeded, but its tar cannot be read: it ends too early"),
+        (1024 + 48, 1, "mmdebstrap failed with exit code 1:\n    E: no space"),
+        (0, 0, "mmdebstrap succeeded, but its tar cannot be read: it ends too early"),
+    ],
+)
+def test_unreadable_tar(
+    size: int,
+    code: int,
+    message: str,
+    tmp_path: Path,
+    store: Store,
+    given: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What builder cannot read is said, with the member, whatever mmdebstrap's exit code is.
+
+    A tar of GNU tar's own format stands for one that a later mmdebstrap writes: for mmdebstrap 1.6.0,
+    whose tar had sparse files, builder once said "mmdebstrap failed with exit code 0".
+    """
+    first, unread = member("./bin/b", b"b"), member("./bin/a", kind=b"S")
+    tar = tar_bytes([first, unread], tarfile.GNU_FORMAT) + bytes(2 << 20)
+    (tmp_path / "tar").write_bytes(tar[:size])
+    commands = f"cat {tmp_path}/tar\necho 'E: no space' >&2\nexit {code}\n"
+    use_program(tmp_path, monkeypatch, commands)
+    with pytest.raises(ImageError, match=f"debian:bookworm: .*{message}"):
+        mmdebstrap.make_debian_base(BASE, Workspace(given, store, QUIET))
+
+
+def use_program(folder: Path, monkeypatch: pytest.MonkeyPatch, commands: str) -> None:
+    """Let a script be the mmdebstrap of this machine."""
+    program = folder / "bin" / "mmdebstrap"
     program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho half\necho 'E: Unable to locate package nope' >&2\nexit 25\n")
+    program.write_text(f"#!/bin/sh\n{commands}")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     monkeypatch.setattr(mmdebstrap, "mmdebstrap_mode", lambda reference: "root")
-    with pytest.raises(ImageError, match="has no package nope"):
-        mmdebstrap.make_debian_base(BASE, Workspace(given, store, QUIET))
