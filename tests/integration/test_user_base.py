@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.parts import CLONE, OrdinaryUser, need, need_root
+from builder.core.store.records import read_record
+from tests.support.install_registries import install_mmdebstrap
+from tests.support.parts import CLONE, OrdinaryUser, installed, need, need_root
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.network, pytest.mark.root]
@@ -89,6 +91,32 @@ def end_base(folder: Path) -> None:
 
 def prune(user: OrdinaryUser, env: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
     return user.run([*BUILDER, "cache", "prune", "--json", *options], env, check=False, timeout=300)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("who", ["root", "user"])
+def test_newer_mmdebstrap(
+    ordinary_user: OrdinaryUser, open_cache: Path, tmp_path: Path, base_cache: Path, who: str
+) -> None:
+    """mmdebstrap 1.6.0 makes the base that this machine's makes, 1.3.5 on Debian 12: the same digest.
+
+    It writes files with holes as sparse ones, and more lines into /etc/fstab.
+    """
+    need_root()
+    program = installed(install_mmdebstrap, "mmdebstrap")
+    sparse = subprocess.run(["grep", "-c", "--", "--sparse", program], capture_output=True, text=True)
+    assert int(sparse.stdout) > 0
+    cache = tmp_path / "cache" if who == "root" else open_cache
+    env = {**ordinary_user.env, **CLONE_PATH, "BUILDER_CACHE": str(cache)}
+    env["PATH"] = f"{program.parent}:{env['PATH']}"
+    if who == "root":
+        done = subprocess.run([sys.executable, "-c", BASE], env=env, capture_output=True, text=True)
+    else:
+        command = ["env", f"--chdir={ordinary_user.home}", sys.executable, "-c", BASE]
+        done = ordinary_user.run(command, env, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    digests = [read_record(path)["digest"] for path in (base_cache / "bases").glob("*.json")]
+    assert digests == [done.stdout.strip()]
 
 
 def test_secrets(ordinary_user: OrdinaryUser, with_secret: dict[str, str]) -> None:

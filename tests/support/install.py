@@ -30,6 +30,7 @@ from tests.support.install_registries import (
     install,
     install_cosign,
     install_crane,
+    install_mmdebstrap,
     install_podman,
     install_podman_hpc,
     install_slurm,
@@ -113,6 +114,7 @@ def install_all(folder: Path, *, heavy: bool) -> list[str]:
     if heavy:
         more = [(install_folder, "torch"), (install_folder, "ray"), (install_apptainer, "apptainer")]
         more += [(install_slurm, f"slurm-{suite}") for suite in SLURM_SUITES]
+        more += [(install_mmdebstrap, "mmdebstrap")]
         more += [(install_cosign, "cosign"), (install_podman, "podman"), (install_podman_hpc, "podman-hpc")]
         parts = [*more, *parts]
     with ThreadPoolExecutor(len(parts)) as pool:

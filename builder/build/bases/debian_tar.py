@@ -11,6 +11,7 @@ from typing import IO
 from builder.core import tarheaders as tar
 from builder.core.datafiles import read_beside
 from builder.core.errors import ImageError
+from builder.formats.trees.bounds import MAX_CONTENT, Tally
 from builder.formats.trees.reader import TarReader
 
 #: What mmdebstrap needs to make a base, and the base does not.
@@ -20,15 +21,14 @@ _DROPPED = "debian_dropped.txt"
 #: Files in it are left out, the folders stay: programs expect them.
 _LOG = re.compile(r"var/log/.+")
 #: Files with a fixed content. The engine fills most of them, and the build host's content must not get into
-#: the image. /etc/hosts serves runtimes that do not fill it.
+#: the image. /etc/hosts serves runtimes that do not fill it; /etc/fstab has other comments in mmdebstrap 1.6.
 _FIXED = {
+    "etc/fstab": b"# UNCONFIGURED FSTAB FOR BASE SYSTEM\n",
     "etc/hostname": b"",
     "etc/hosts": b"127.0.0.1\tlocalhost\n::1\tlocalhost\n",
     "etc/machine-id": b"",
     "etc/resolv.conf": b"",
 }
-#: In bytes: far more than a Debian can have.
-_MOST = 1 << 40
 
 
 def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
@@ -42,13 +42,15 @@ def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
         epoch: the time of the image, in seconds since 1970.
 
     Raises:
-        ImageError: a hard link needs a file that was left out.
+        ImageError: a hard link needs a file that was left out, or the tree is too large.
         TarError: the tar is damaged or empty.
     """
     dropped: set[str] = set()
     seen: set[str] = set()
-    source = TarReader(stream, _MOST)
+    tally = Tally("the tree of mmdebstrap")  # holes count: they are written as zeros
+    source = TarReader(stream, MAX_CONTENT)
     for member in source.members():
+        tally.add_content(member.size)
         name = member.path.removeprefix("./").strip("/")
         if _is_dropped(name, member):
             dropped.add(name)
@@ -65,7 +67,7 @@ def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
         yield from map(bytes, source.content(member))
         yield bytes(-member.size % tar.BLOCK)
     if not seen:
-        raise tar.TarError("empty")
+        raise tar.TarEnd
     for name in _FIXED:
         if name not in seen:
             yield from _fixed_file(name, epoch)

@@ -9,6 +9,7 @@ import pytest
 
 from builder.build.bases.debian_tar import reproducible_tar
 from builder.core.errors import ImageError
+from builder.formats.trees import bounds
 from tests.support.image_kit import EPOCH, member, tar_bytes
 
 
@@ -23,7 +24,7 @@ def rewritten(*members: tuple[tarfile.TarInfo, bytes]) -> dict[str, tuple[tarfil
         return found
 
 
-FIXED = {"etc/hostname", "etc/hosts", "etc/machine-id", "etc/resolv.conf"}
+FIXED = {"etc/fstab", "etc/hostname", "etc/hosts", "etc/machine-id", "etc/resolv.conf"}
 
 
 def test_sparse_file() -> None:
@@ -32,6 +33,15 @@ def test_sparse_file() -> None:
     info.pax_headers = {"GNU.sparse.map": "2,3", "GNU.sparse.size": "1000"}
     found, content = rewritten((info, data))["var/lib/a"]
     assert content == b"\0\0abc" + bytes(995) and not found.pax_headers
+
+
+def test_holes_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small tar does not become a layer beyond the limit of a tree: its holes are written as zeros."""
+    monkeypatch.setattr(bounds, "MAX_CONTENT", 5000)
+    info, _ = member("./var/log/lastlog")
+    info.pax_headers = {"GNU.sparse.map": "0,0", "GNU.sparse.size": "5001"}
+    with pytest.raises(ImageError, match="the tree of mmdebstrap: its files have more than"):
+        rewritten((info, b""))
 
 
 def test_varying_files_are_dropped() -> None:
@@ -62,6 +72,15 @@ def test_times_and_host_files() -> None:
     assert found["bin/sh"][0].mtime == EPOCH
     assert found["etc/hostname"][1] == b""
     assert found["etc/hosts"][1].startswith(b"127.0.0.1")
+
+
+def test_fstab() -> None:
+    """mmdebstrap 1.3.5 and 1.5.7 write one line into /etc/fstab, 1.6.0 two more: the base is the same."""
+    line = b"# UNCONFIGURED FSTAB FOR BASE SYSTEM\n"
+    columns = b"#\n# <file system> <mount point>   <type>  <options>       <dump>  <pass>\n"
+    old, new = (tar_bytes([member("./etc/fstab", text)]) for text in (line, line + columns))
+    old_base, new_base = (b"".join(reproducible_tar(io.BytesIO(tar), EPOCH)) for tar in (old, new))
+    assert line in new_base and old_base == new_base
 
 
 def test_hard_links() -> None:
