@@ -34,7 +34,7 @@ SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/bundle scripts/setup $(wild
 # of images, where a comment for shellcheck would change the digest.
 SHELL_PARTS := $(wildcard builder/*/*.sh builder/*/*/*.sh)
 
-.PHONY: help setup apt-image apt-test parts image test test-unit test-user test-all soak lint format bench \
+.PHONY: help setup apt-image apt-test parts image test test-unit test-user test-all newest soak lint format bench \
 	requirements schemas audit clean
 
 help: ## list the targets
@@ -86,6 +86,9 @@ test-user: setup ## run make image, unit tests and walks as an ordinary user of 
 
 test-all: ## run all tests, those with heavy parts (engines, Slurm, a browser, torch) too
 	@$(MAKE) test HEAVY=yes
+
+newest: setup ## run the quick tests with Debian sid and the newest dependencies, outside CI (root; PYTEST_ARGS)
+	@$(BIN)/python -m tests.newest $(APT_TEST) "$(PYTEST_ARGS)"
 
 soak: setup parts ## run the fuzz tests for long, with 77 killed builds, 100 flipped bits, full disks (root)
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) tests/unit tests/integration/test_chaos.py -k "fuzz or chaos" $(PYTEST_ARGS)

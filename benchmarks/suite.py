@@ -93,17 +93,20 @@ class Suite:
 
 
 @contextlib.contextmanager
-def open_suite(*shared: Path, tree: Path = TREE) -> Iterator[Suite]:
+def open_suite(
+    *shared: Path, tree: Path = TREE, packages: Sequence[str] = PACKAGES
+) -> Iterator[Suite]:
     """Enter the tree; it is made if it does not exist.
 
     Args:
         shared: folders, besides /var/tmp, that programs of the tree see under the same path.
         tree: where the tree is stored.
+        packages: those of Debian that it has.
 
     Raises:
         CommandFailed: the tree cannot be made.
     """
-    make_tree(tree)
+    make_tree(tree, packages)
     hold = ["unshare", "--mount", "--propagation=private", "sh", "-c", _HOLD, "hold"]
     with parts.part_folder("suite") as folder:
         log = folder / "log"
@@ -117,21 +120,21 @@ def open_suite(*shared: Path, tree: Path = TREE) -> Iterator[Suite]:
             parts.stop(holder)
 
 
-def make_tree(tree: Path) -> None:
+def make_tree(tree: Path, packages: Sequence[str]) -> None:
     """Make the tree, unless it already exists with the same packages.
 
     Raises:
         CommandFailed: mmdebstrap fails.
     """
-    made, wanted = tree.with_suffix(".made"), " ".join(PACKAGES)
+    made, wanted = tree.with_suffix(".made"), " ".join(packages)
     tree.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(tree.with_suffix(".lock")):
         if not made.exists() or made.read_text() != wanted:
-            _make_tree(tree)
+            _make_tree(tree, packages)
             made.write_text(wanted)
 
 
-def _make_tree(tree: Path) -> None:
+def _make_tree(tree: Path, packages: Sequence[str]) -> None:
     """Make the tree again."""
     print(f"bench: making a tree of Debian {SUITE} in {tree}", file=sys.stderr, flush=True)
     tree.with_suffix(".made").unlink(missing_ok=True)
@@ -139,7 +142,7 @@ def _make_tree(tree: Path) -> None:
     tree.mkdir()
     options, source = tree.with_suffix(".apt"), source_line()
     options.write_text(apt_options(tree.parent, source.split()[2:3]) + _APT_OPTIONS)
-    command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
+    command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(packages)}"]
     command += [f"--aptopt={options}", SUITE, str(tree), source]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -188,7 +188,8 @@ def fill(name):
     shared.buf[0] = 7
     shared.close()
 shared = multiprocessing.shared_memory.SharedMemory(create=True, size=1 << 20)
-process = multiprocessing.Process(target=fill, args=(shared.name,))
+# forkserver, the default since Python 3.14, would import this text
+process = multiprocessing.get_context("fork").Process(target=fill, args=(shared.name,))
 process.start(); process.join()
 found["shared memory"] = shared.buf[0]
 shared.close(); shared.unlink()

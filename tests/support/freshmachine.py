@@ -57,16 +57,18 @@ class FreshMachine:
         """The user's home folder, as this machine sees it."""
         return self.root / "home" / USER
 
-    def show(self, script: str, *, folder: str) -> int:
+    def show(self, script: str, *, folder: str = "", root: bool = False) -> int:
         """Run a shell script as the user; its output goes to this terminal. Return its exit code.
 
         Args:
             script: of the shell.
-            folder: below the user's home, in which it runs.
+            folder: below the home of whoever runs it, in which it runs.
+            root: root runs it, not the user.
         """
-        home = f"/home/{USER}"
-        env = {"HOME": home, "USER": USER, "PATH": f"{home}/venv/bin:/usr/bin:/bin", **self.env}
-        user = f"setpriv --reuid={_UID} --regid={_UID} --clear-groups --inh-caps=-all "
+        home = "/root" if root else f"/home/{USER}"
+        path = f"{home}/venv/bin:{'/usr/sbin:' if root else ''}/usr/bin:/bin"
+        env = {"HOME": home, "USER": "root" if root else USER, "PATH": path, **self.env}
+        user = "" if root else f"setpriv --reuid={_UID} --regid={_UID} --clear-groups --inh-caps=-all "
         return self._enter(f"cd {home}/{folder}", user, env, script, captured=False).returncode
 
     def install(self, *packages: str) -> None:

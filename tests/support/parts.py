@@ -22,6 +22,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -455,8 +456,7 @@ class RegistryFactory:
         readonly: bool = False,
         root: Path | None = None,
     ) -> Registry:
-        folder = self._folder / str(len(self._made))
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
         registry = start_registry(folder, htpasswd, tls, readonly, root)
         self._made.append(registry)
         return registry

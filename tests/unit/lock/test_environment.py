@@ -126,7 +126,7 @@ def test_pip_is_implied(tmp_path):
         ("channels: [c]\ndependencies:\n  - '>=1'\n", "environment.yml:3: '>=1' is not a conda spec"),
         (
             "channels: [c]\ndependencies:\n  - pip:\n    - a ; " + "(" * 900,
-            "is not a pip requirement: maximum recursion depth",
+            "is not a pip requirement: ",
         ),
         ("channels: [c]\ndependencies:\n  - a  # [gpu]\n", "environment.yml:3: unknown selector [gpu]"),
         ("channels: [c]\n", "environment.yml:1: dependencies: must be a list"),

@@ -13,6 +13,10 @@ from builder.core.errors import WheelError
 LEGACY = Backend("setuptools.build_meta:__legacy__", ("setuptools>=40.8.0", "wheel"))
 
 
+#: The first text is that of packaging since 26.4, which refuses the line itself.
+_CONTROL = "Expected whitespace after URL|a variable or a control"
+
+
 @pytest.mark.parametrize(
     ("pyproject", "expected"),
     [
@@ -41,7 +45,7 @@ def test_backend(tmp_path: Path, pyproject: str | None, expected: Backend) -> No
         ("[build-system]\nrequires = ['a b']\n", "pyproject.toml is not valid"),
         ("[build-system]\nrequires = []\nbackend-path = ['../x']\n", "leads out of the source"),
         ("[build-system]\nrequires = ['x @ https://a.example/${KEY}/x.whl']\n", "a variable or a control"),
-        ('[build-system]\nrequires = ["x @ https://a.example/\\n-r/etc/x"]\n', "a variable or a control"),
+        ('[build-system]\nrequires = ["x @ https://a.example/\\n-r/etc/x"]\n', _CONTROL),
         ("[build-system]\nrequires = ['x @ file:///srv/x-1-py3-none-any.whl']\n", "no address on the web"),
         ("build-system = 3\n", "pyproject.toml is not valid"),
     ],
@@ -50,7 +54,8 @@ def test_refused(tmp_path: Path, pyproject: str, message: str) -> None:
     (tmp_path / "pyproject.toml").write_text(pyproject)
     with pytest.raises(WheelError) as e:
         read_backend(tmp_path, "demo")
-    assert message in e.value.message and e.value.message.startswith("demo: ")
+    assert any(text in e.value.message for text in message.split("|"))
+    assert e.value.message.startswith("demo: ")
 
 
 SCM = "[build-system]\nrequires = ['setuptools_scm[toml]>=8']\n"

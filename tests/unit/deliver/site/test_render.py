@@ -125,7 +125,10 @@ def test_shellcheck(name: str) -> None:
             pytest.fail("shellcheck is not installed")
         pytest.skip("shellcheck is not installed (make apt-test)")
     done = subprocess.run(
-        ["shellcheck", "--shell=bash", "--severity=style", GOLDEN / name], capture_output=True, text=True
+        # SC2329, since 0.11: functions that bash calls by a name in a variable
+        ["shellcheck", "--shell=bash", "--severity=style", "--exclude=SC2329", GOLDEN / name],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout
 

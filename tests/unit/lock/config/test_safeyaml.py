@@ -67,7 +67,11 @@ def test_deep(text: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=CLONE, input=text, capture_output=True, text=True
     )
-    assert done.returncode == 0 and done.stdout == "lists and mappings are more than 100 levels deep\n" * 2
+    assert done.returncode == 0
+    # the second text is that of the libyaml in PyYAML 6.0.4
+    said = {"lists and mappings are more than 100 levels deep", "exceeded maximum nesting depth"}
+    first, second = done.stdout.splitlines()
+    assert first == second and first in said
 
 
 def test_plain_is_never_deeper() -> None:
