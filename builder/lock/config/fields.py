@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import date
 from typing import Annotated, Any
 
@@ -57,6 +58,25 @@ def matching(kind: str) -> AfterValidator:
         rule = table(__file__, "fields.yaml")[kind]
         if not re.fullmatch(rule["pattern"], value):
             raise ValueError(f"{value!r} {rule['problem'].replace('VALUE', value)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def parsed(parse: Callable[[str], object], problem: str) -> AfterValidator:
+    """Return the validator of texts that a function accepts.
+
+    Args:
+        parse: raises ValueError or :class:`re.error` for other texts.
+        problem: follows the text in the message; ``REASON`` in it is the first line of the error.
+    """
+
+    def check(value: str) -> str:
+        try:
+            parse(value)
+        except (ValueError, re.error) as e:
+            reason = str(e).splitlines()[0]
+            raise ValueError(f"{value!r} {problem.replace('REASON', reason)}") from None
         return value
 
     return AfterValidator(check)
@@ -132,14 +152,6 @@ def _images(value: str) -> str:
     return shell_text(value)
 
 
-def _day(value: str) -> str:
-    try:
-        date.fromisoformat(value)
-    except ValueError:
-        raise ValueError(f"{value!r} is not a date: write YYYY-MM-DD") from None
-    return value
-
-
 #: One line without control characters.
 Line = Annotated[str, AfterValidator(line)]
 #: The name of a target: it becomes a part of file names, Dockerfiles and definition files.
@@ -169,7 +181,7 @@ Date = Annotated[
     str, BeforeValidator(lambda day: day.isoformat() if isinstance(day, date) else day)
 ]
 #: A day, ``YYYY-MM-DD``, in quotes or without.
-Day = Annotated[Date, AfterValidator(_day)]
+Day = Annotated[Date, parsed(date.fromisoformat, "is not a date: write YYYY-MM-DD")]
 #: A host name made of another one, ``{host}``; or empty.
 HostPattern = Annotated[str, matching("host_pattern")]
 Variables = dict[Variable, ShellTextField]

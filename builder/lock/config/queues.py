@@ -11,19 +11,13 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from .fields import Line, Model, Option, Size, Time, seconds
+from .fields import Line, Model, Option, Size, Time, parsed, seconds
 
+#: A regular expression.
+_Pattern = Annotated[str, parsed(re.compile, "is not a regular expression: REASON")]
 QueueName = Literal["gpu", "node", "nodes", "cpu", "interactive", "build"]
-
-
-def _pattern(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as e:
-        raise ValueError(f"{value!r} is not a regular expression: {e}") from None
-    return value
 
 
 class Limits(Model):
@@ -103,7 +97,7 @@ class Slurm(Model):
     """Whether jobs name an account."""
     account_example: Line = ""
     """An example of an account here, for error messages: ``project_465000000``."""
-    account_form: Annotated[str, AfterValidator(_pattern)] = ""
+    account_form: _Pattern = ""
     """Regular expression of a whole account: ``project_\\d{9}``; empty: any."""
     gpus: Option = "--gpus-per-node={gpus}"
     """The option that requests GPUs."""

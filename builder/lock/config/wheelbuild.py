@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import InvalidName, canonicalize_name
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from pydantic import AfterValidator, Field
 
-from .fields import Line, Model, Variable
+from .fields import Line, Model, Variable, parsed
 from .steps import no_secrets
 
-
-def _package_name(value: str) -> str:
-    try:
-        return canonicalize_name(value, validate=True)
-    except InvalidName:
-        raise ValueError(f"{value!r} is not the name of a Python package") from None
-
-
-def _requirement(value: str) -> str:
-    try:
-        Requirement(value)
-    except InvalidRequirement as e:
-        problem = f"is not a pip requirement: {str(e).splitlines()[0]}"
-        raise ValueError(f"{value!r} {problem} (write NAME or NAME==VERSION)") from None
-    return value
-
-
 #: The name of a Python package, normalised by PEP 503.
-PackageName = Annotated[Line, AfterValidator(_package_name)]
+PackageName = Annotated[
+    Line,
+    parsed(partial(canonicalize_name, validate=True), "is not the name of a Python package"),
+    AfterValidator(canonicalize_name),
+]
 #: A requirement of pip: ``ninja``, ``cython<3``.
-Requirements = Annotated[Line, AfterValidator(_requirement)]
+Requirements = Annotated[
+    Line,
+    parsed(Requirement, "is not a pip requirement: REASON (write NAME or NAME==VERSION)"),
+]
 _NO_SECRETS = no_secrets("the settings of builds are recorded in the lock file")
 
 
