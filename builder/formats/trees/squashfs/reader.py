@@ -219,17 +219,27 @@ class Squashfs(AbstractContextManager["Squashfs"]):
             raise ValueError(f"a block of more than {most} bytes, or without an end")
         return content
 
+    def _read_block(self, position: int, length: int, uncompressed: int, most: int) -> bytes:
+        """Return the content of a block.
+
+        Args:
+            position: of what is stored.
+            length: its length, with the flag ``uncompressed`` if it is the content itself.
+            uncompressed: the flag.
+            most: bytes that it may have, stored and as content.
+        """
+        size = length & ~uncompressed
+        if not 0 < size <= most:
+            raise ValueError(f"a stored block of {size} bytes, at most {most} are allowed")
+        data = self._read_at(position, size)
+        return data if length & uncompressed else self._inflate(data, most)
+
     def _read_metadata_block(self, position: int) -> tuple[bytes, int]:
         """Return the content of a metadata block, and where the next one begins."""
         (head,) = raw.METADATA_LENGTH.unpack(self._read_at(position, raw.METADATA_LENGTH.size))
-        size = head & ~raw.UNCOMPRESSED_METADATA
-        if not 0 < size <= raw.METADATA_SIZE:
-            raise ValueError(f"a metadata block of {size} bytes")
         start = position + raw.METADATA_LENGTH.size
-        data = self._read_at(start, size)
-        if not head & raw.UNCOMPRESSED_METADATA:
-            data = self._inflate(data, raw.METADATA_SIZE)
-        return data, start + size
+        data = self._read_block(start, head, raw.UNCOMPRESSED_METADATA, raw.METADATA_SIZE)
+        return data, start + (head & ~raw.UNCOMPRESSED_METADATA)
 
     def _read_lookup_table(self, index: int, count: int, width: int) -> Iterator[bytes]:
         """Yield the blocks of a table of equal entries; the list of their positions is at ``index``."""
@@ -268,7 +278,7 @@ class Squashfs(AbstractContextManager["Squashfs"]):
             for (length,) in struct.iter_unpack("<I", lengths):
                 wanted = min(left, block_size)
                 # no length: a hole
-                data = self._read_block(position, length) if length else bytes(wanted)
+                data = self._read_data(position, length) if length else bytes(wanted)
                 if len(data) != wanted:
                     raise ValueError("a block of the wrong size")
                 position += length & ~raw.UNCOMPRESSED_BLOCK
@@ -283,19 +293,14 @@ class Squashfs(AbstractContextManager["Squashfs"]):
                     raise ValueError("a fragment that is too short")
                 yield data
 
-    def _read_block(self, position: int, length: int) -> bytes:
-        size = length & ~raw.UNCOMPRESSED_BLOCK
-        if size > self._superblock.block_size:
-            raise ValueError(f"a stored block of {size} bytes")
-        data = self._read_at(position, size)
-        if length & raw.UNCOMPRESSED_BLOCK:
-            return data
-        return self._inflate(data, self._superblock.block_size)
+    def _read_data(self, position: int, length: int) -> bytes:
+        most = self._superblock.block_size
+        return self._read_block(position, length, raw.UNCOMPRESSED_BLOCK, most)
 
     def _read_fragment(self, number: int) -> bytes:
         at = number * raw.FRAGMENT_ENTRY.size
         position, length, _ = raw.FRAGMENT_ENTRY.unpack_from(self._fragments, at)
-        return self._read_block(position, length)
+        return self._read_data(position, length)
 
 
 class _DamageNamed(AbstractContextManager["_DamageNamed"]):

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 from builder.formats.trees.squashfs import format as raw
 
-Compress = Callable[[bytes], bytes]
+#: The content of a block. Nobody changes it after it is submitted.
+Block = bytes | bytearray | memoryview
+Compress = Callable[[Block], bytes]
 _LARGEST_SHORT_LISTING = 0xFFFF
 _NUMBER_DIFFERENCES = range(-0x8000, 0x8000)
 
@@ -46,6 +48,20 @@ class NewInode:
     """Block and offset in the inode table, when it is written."""
 
 
+def stored(block: Block, compress: Compress, uncompressed: int) -> tuple[Block, int]:
+    """Return the bytes to store for a block, and their length as tables hold it.
+
+    Args:
+        block: the content.
+        compress: compresses it; the content is stored where that makes it no smaller.
+        uncompressed: the flag of such a length.
+    """
+    packed = compress(block)
+    if len(packed) < len(block):
+        return packed, len(packed)
+    return block, len(block) | uncompressed
+
+
 class MetadataTable:
     """A table in metadata blocks of 8 KiB, each compressed, with the stored length in front."""
 
@@ -74,11 +90,9 @@ class MetadataTable:
     def _flush(self) -> None:
         block = bytes(self._pending[: raw.METADATA_SIZE])
         del self._pending[: raw.METADATA_SIZE]
-        packed = self._compress(block)
-        if len(packed) < len(block):
-            self._stored += raw.METADATA_LENGTH.pack(len(packed)) + packed
-        else:
-            self._stored += raw.METADATA_LENGTH.pack(len(block) | raw.UNCOMPRESSED_METADATA) + block
+        data, length = stored(block, self._compress, raw.UNCOMPRESSED_METADATA)
+        self._stored += raw.METADATA_LENGTH.pack(length)
+        self._stored += data
 
 
 def lookup_table(entries: Iterable[bytes], position: int, compress: Compress) -> tuple[bytes, int]:

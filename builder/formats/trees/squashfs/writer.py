@@ -30,7 +30,7 @@ from builder.core.model import Compression
 from builder.formats.trees.member import Kind, Member
 from builder.formats.trees.squashfs import format as raw
 
-from .tables import NewInode, TreeTables, lookup_table
+from .tables import Block, NewInode, TreeTables, lookup_table, stored
 
 #: Compression levels: nearly as small as slow levels, and fast enough to build with. On 6.4 GB of CUDA
 #: libraries, zstd 3 takes 1.2 times as long as 2 for 0.9 % less; 1 takes 0.9 times as long for 1.6 % more.
@@ -49,8 +49,6 @@ _NODE_KINDS = {
     Kind.WHITEOUT: raw.InodeType.CHARACTER_DEVICE,
 }
 _DO_NOT_USE = "do not use this image"
-#: The content of a block. Nobody changes it after it is submitted.
-Block = bytes | bytearray | memoryview
 
 
 class SquashfsWriter(AbstractContextManager["SquashfsWriter"]):
@@ -247,15 +245,9 @@ class SquashfsWriter(AbstractContextManager["SquashfsWriter"]):
 
     def _submit(self, block: Block, node: NewInode | None) -> None:
         """Compress a block in a thread; ``node`` is its file, None for a fragment."""
-        self._pending.append((self._pool.submit(self._compress_block, block), node))
+        future = self._pool.submit(stored, block, self._compress, raw.UNCOMPRESSED_BLOCK)
+        self._pending.append((future, node))
         self._write_pending(4 * self._jobs)
-
-    def _compress_block(self, block: Block) -> tuple[Block, int]:
-        """Return the bytes to store for a block, and its stored length as tables hold it."""
-        packed = self._compress(block)
-        if len(packed) < len(block):
-            return packed, len(packed)
-        return block, len(block) | raw.UNCOMPRESSED_BLOCK
 
     def _compress(self, data: Block) -> bytes:
         if self._compression == "gzip":
