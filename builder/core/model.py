@@ -263,18 +263,13 @@ class Descriptor:
 
     def to_json(self) -> dict[str, Any]:
         """Return the descriptor as JSON of the OCI image-spec."""
-        out: dict[str, Any] = {
-            "mediaType": self.media_type,
-            "digest": self.digest,
-            "size": self.size,
+        out = {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
+        optional = {
+            "annotations": dict(sorted(self.annotations.items())),
+            "platform": dict(self.platform),
+            "artifactType": self.artifact_type,
         }
-        if self.annotations:
-            out["annotations"] = dict(sorted(self.annotations.items()))
-        if self.platform:
-            out["platform"] = dict(self.platform)
-        if self.artifact_type:
-            out["artifactType"] = self.artifact_type
-        return out
+        return out | {name: value for name, value in optional.items() if value}
 
     @classmethod
     def of(cls, media_type: str, data: bytes) -> Descriptor:
