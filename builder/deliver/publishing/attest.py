@@ -81,11 +81,11 @@ def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
     recipe, lock, base = result.recipe, result.lock, result.base
     dependencies = [
         {"name": "lock", "digest": _digest_set(lock.digest)} if lock.digest else {"name": "lock"},
-        {"name": "base", "uri": redact(base.reference), "digest": _digest_set(base.digest)},
+        {"name": "base", "uri": base.reference, "digest": _digest_set(base.digest)},
         *_project_source(result),
     ]
     inputs = recipe.model_dump(mode="json", exclude={"source", "root"}, exclude_defaults=True)
-    parameters = {"target": recipe.name, "engine": result.engine, "recipe": _clean(inputs)}
+    parameters = {"target": recipe.name, "engine": result.engine, "recipe": inputs}
     own = {"SOURCE_DATE_EPOCH": epoch, "requested": sorted(result.requested), **_ran(recipe)}
     value = {
         "_type": "https://in-toto.io/Statement/v1",
@@ -101,17 +101,13 @@ def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
             "runDetails": {"builder": {"id": _BUILDER_ID, "version": {"builder": __version__}}},
         },
     }
-    return canonical_json(value) + b"\n"
+    return canonical_json(_clean(value)) + b"\n"
 
 
 def _ran(recipe: Recipe) -> dict[str, Any]:
     """Return the recipe's steps: with them an image is not only a function of its inputs."""
     ran = [
-        {
-            "commands": [redact(command) for command in step.run],
-            "env": {name: redact(value) for name, value in step.env.items()},
-            "network": step.network,
-        }
+        {"commands": list(step.run), "env": step.env, "network": step.network}
         for step in recipe.steps
     ]
     return {"ran": ran} if ran else {}
@@ -125,8 +121,8 @@ def _project_source(result: BuildResult) -> list[dict[str, Any]]:
     revision = annotations.get("org.opencontainers.image.revision")
     if source and revision:
         commit = {"gitCommit": revision}
-        return [{"name": "source", "uri": f"git+{redact(source)}", "digest": commit}]
-    return [{"name": "source", "uri": redact(source)}] if source else []
+        return [{"name": "source", "uri": f"git+{source}", "digest": commit}]
+    return [{"name": "source", "uri": source}] if source else []
 
 
 def _digest_set(digest: str) -> dict[str, str]:
