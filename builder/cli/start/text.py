@@ -15,13 +15,10 @@ from .draft import Draft
 
 def recipe_text(draft: Draft) -> str:
     """Return the recipe of a draft, with comments."""
-    return "".join(f"{line}\n" for line in (*_lines(draft), *_examples(draft)))
-
-
-def _examples(draft: Draft) -> list[str]:
-    """Return keys that many recipes get later; a site has the last two."""
-    lines = read_beside(__file__, "examples.txt").format(name=draft.name).splitlines()
-    return lines[:-2] if draft.site else lines
+    # keys that many recipes get later; a site has the last two
+    later = read_beside(__file__, "examples.txt").format(name=draft.name).splitlines()
+    lines = (*_lines(draft), *(later[:-2] if draft.site else later))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _lines(draft: Draft) -> Iterator[str]:

@@ -41,7 +41,11 @@ def remove_mapped(path: Path) -> None:
         PermissionError: this host has no such ids for this user, or files belong to somebody else.
     """
     command = ["unshare", "--user", "--", "sh", "-c", _REMOVE, "sh", str(path.absolute())]
-    with contextlib.suppress(OSError, subprocess.SubprocessError), _started(command) as process:
+    pipe, silent = subprocess.PIPE, subprocess.DEVNULL
+    with (
+        contextlib.suppress(OSError, subprocess.SubprocessError),
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=silent) as process,
+    ):
         assert process.stdin is not None and process.stdout is not None
         process.stdout.readline()  # it is in its namespace
         for kind, own in (("uid", os.geteuid()), ("gid", os.getegid())):
@@ -52,8 +56,3 @@ def remove_mapped(path: Path) -> None:
         process.stdin.write(b"\n")
     if os.path.lexists(path):
         raise PermissionError(errno.EPERM, "a part of it belongs to another user", str(path))
-
-
-def _started(command: list[str]) -> subprocess.Popen[bytes]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)

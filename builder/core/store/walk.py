@@ -74,14 +74,10 @@ def bottom_up(folder: Path, *, make_writable: bool = False) -> Iterator[Level]:
 
 
 def _open_or_none(name: str, parent: int, make_writable: bool) -> int | None:
-    try:
+    unreadable = () if make_writable else (PermissionError,)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, *unreadable):
         return _open(name, parent, make_writable)
-    except (FileNotFoundError, NotADirectoryError):
-        return None  # another process removed or replaced it
-    except PermissionError:
-        if make_writable:
-            raise
-        return None
+    return None  # another process removed or replaced it, or this user cannot read it
 
 
 def _open(name: str | Path, parent: int | None, make_writable: bool) -> int:

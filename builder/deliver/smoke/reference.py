@@ -10,13 +10,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from builder.core.datafiles import table
+from builder.core.text import parse_bytes
 
 from .limits import Limits
 from .values import number
 
 #: Names that ROCm reports if its table of device names is missing.
 _NAMELESS = ("", "AMD Radeon Graphics", "AMD Instinct Graphics")
-_UNITS = {"MiB": 1 << 20, "GiB": 1 << 30}
 
 
 class _ReferenceModel(BaseModel):
@@ -44,9 +44,8 @@ class PublishedFigure(_ReferenceModel):
 
     @property
     def bytes(self) -> int:
-        """The size of the array; 0 if it is unknown or not a size in MiB or GiB."""
-        count, _, unit = self.size.partition(" ")
-        return int(float(count) * _UNITS[unit]) if unit in _UNITS else 0
+        """The bytes of the array of an all-reduce; 0 if they are not known."""
+        return parse_bytes(self.size) or 0
 
 
 class Device(_ReferenceModel):

@@ -74,7 +74,7 @@ def assign_layers(image: Image, *, base_is_sif: bool, most: int) -> Assignment:
         most: how many overlay partitions there may be; at least :data:`MIN_OVERLAYS`.
     """
     titles = _builder_titles(image)
-    first = _first_above_base(titles, base_is_sif)
+    first = 0 if base_is_sif else _first_above_base(titles)
     found = {n: content for n in range(first, len(titles)) if (content := content_of(titles[n]))}
     both = sorted(found)
     packages = [n for n in both if found[n].kind == "packages"]
@@ -107,14 +107,9 @@ def _kind(content: LayerContent, layer: Layer) -> str:
     return f"{content.kind}-{'own' if content.package else 'groups'}"
 
 
-def _first_above_base(titles: Sequence[str], base_is_sif: bool) -> int:
+def _first_above_base(titles: Sequence[str]) -> int:
     """Return the number of the first layer that is not the base image's."""
-    if base_is_sif:
-        return 0
-    for number, title in enumerate(titles):
-        if title:
-            return number
-    return 1
+    return next((number for number, title in enumerate(titles) if title), 1)
 
 
 def _builder_titles(image: Image) -> list[str]:
