@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from builder.core.progress import Reporter
 from builder.core.text import human_bytes, human_seconds, visible
 
 #: Seconds without a line in a log, after which one says what runs. A busy machine may be late by a second.
@@ -82,7 +83,7 @@ class LiveTask:
         return (self.done - amount) / (now - then) if now > then else 0.0
 
 
-class Activity:
+class Activity(Reporter):
     """Shows what runs: the task that began last, because it is a part of the others.
 
     In a terminal it has the last line of stderr, which changes; otherwise ``say`` receives a line
@@ -90,7 +91,7 @@ class Activity:
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+        self._show_line = say
         self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._lock = threading.Lock()  # of the tasks
         self._display = threading.RLock()  # of what shows them; taken before the other one
@@ -108,47 +109,43 @@ class Activity:
                 sys.stderr.flush()
                 self._shown = False
 
-    def start(self, name: str, total: int | None, unit: str) -> None:
+    def start(self, task: str, total: int | None = None, unit: str = "B") -> None:
         """Show a task. One that is shown already gets another total."""
         with self._display:
             with self._lock:
-                is_first = not self._tasks
-                task = self._tasks.setdefault(name, LiveTask(name, total, unit, time.monotonic()))
-                task.total = total
+                is_first, now = not self._tasks, time.monotonic()
+                self._tasks.setdefault(task, LiveTask(task, total, unit, now)).total = total
             if is_first:
-                self._begin()
+                self._printed = now
+                self._stop = threading.Event()
+                run, stop = self._report, self._stop
+                threading.Thread(target=run, args=(stop,), name="activity", daemon=True).start()
 
-    def advance(self, name: str, amount: int) -> None:
+    def advance(self, task: str, amount: int) -> None:
         """Count what a task has done."""
         with self._lock:
-            if task := self._tasks.get(name):
-                task.advance(amount, time.monotonic())
+            if live := self._tasks.get(task):
+                live.advance(amount, time.monotonic())
 
-    def doing(self, name: str, what: str) -> None:
+    def doing(self, task: str, what: str) -> None:
         """Show what a task does now."""
         with self._lock:
-            if task := self._tasks.get(name):
-                task.doing = what
+            if live := self._tasks.get(task):
+                live.doing = what
 
-    def finish(self, name: str) -> None:
+    def finish(self, task: str, summary: str = "") -> None:
         """Show a task no longer."""
         with self._display:
             with self._lock:
-                is_last = self._tasks.pop(name, None) is not None and not self._tasks
+                is_last = self._tasks.pop(task, None) is not None and not self._tasks
             if is_last:
                 self._end()
 
     def close(self) -> None:
-        """Show no task any longer."""
+        """End the display of tasks, also of those that an error left open."""
         with self._lock:
             self._tasks.clear()
         self._end()
-
-    def _begin(self) -> None:
-        self._printed = time.monotonic()
-        self._stop = threading.Event()
-        run, stop = self._report, self._stop
-        threading.Thread(target=run, args=(stop,), name="activity", daemon=True).start()
 
     def _end(self) -> None:
         with self._display:
@@ -170,7 +167,7 @@ class Activity:
     def _show(self) -> None:
         line = self._line()
         if not self._terminal:
-            self._say(line)
+            self._show_line(line)
             return
         width = shutil.get_terminal_size().columns - 1
         sys.stderr.write(_CLEAR + (line if len(line) <= width else f"{line[: width - 3]}..."))

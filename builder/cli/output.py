@@ -16,7 +16,6 @@ from typing import Any
 import click
 
 from builder.core.errors import UsageError
-from builder.core.progress import Reporter
 from builder.core.text import Table, visible
 from builder.formats.net.urlvariables import as_written
 
@@ -26,7 +25,7 @@ from .logs import OUTPUT
 log = logging.getLogger(OUTPUT)
 
 
-class Output(Reporter):
+class Output(Activity):
     """Writes results to stdout and progress to stderr; the :class:`builder.core.progress.Reporter`
     of all stages.
 
@@ -44,7 +43,7 @@ class Output(Reporter):
         self.quiet = quiet
         self.printed: list[tuple[str, Any]] = []
         """The methods that printed something, and what, for :mod:`builder.cli.unchanged`."""
-        self._activity = Activity(self._note)
+        super().__init__(self._note)
 
     def result(self, value: Any, text: str | None = None) -> None:
         """Print the command's result: ``value`` with ``--json``, else ``text`` or nothing."""
@@ -58,7 +57,7 @@ class Output(Reporter):
         """Print a part of the result, unless ``--json`` prints all of it at the end."""
         self.printed.append(("text", text))
         if not self.as_json:
-            self._activity.clear()
+            self.clear()
             click.echo(visible(text))
 
     def table(self, table: Table) -> None:
@@ -73,16 +72,10 @@ class Output(Reporter):
 
     def start(self, task: str, total: int | None = None, unit: str = "B") -> None:
         if not self.quiet:
-            self._activity.start(task, total, unit)
-
-    def advance(self, task: str, amount: int) -> None:
-        self._activity.advance(task, amount)
-
-    def doing(self, task: str, what: str) -> None:
-        self._activity.doing(task, what)
+            super().start(task, total, unit)
 
     def finish(self, task: str, summary: str = "") -> None:
-        self._activity.finish(task)
+        super().finish(task)
         if summary:
             self.note(summary)
 
@@ -125,16 +118,12 @@ class Output(Reporter):
         """Name the log of a command that failed."""
         self._say("  log:  ", str(path))
 
-    def close(self) -> None:
-        """End the display of tasks that an error left open."""
-        self._activity.close()
-
     def _say(self, label: str, message: str, color: str | None = None) -> None:
         """Print a message on stderr, after a label in a color. A full disk ends no command there."""
         if color and "NO_COLOR" not in os.environ:
             label = click.style(label, fg=color)
         with contextlib.suppress(OSError):
-            self._activity.clear()
+            self.clear()
             click.echo(label + visible(as_written(message)), err=True)
 
 
