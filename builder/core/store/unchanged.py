@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from builder.core.datafiles import read_beside
 from builder.core.errors import BuilderError
 from builder.core.settings import Settings
 from builder.core.version import __version__
@@ -52,18 +53,12 @@ _HASHED = 1 << 20
 #: A file that is younger when the command starts may be changed and have the same times.
 _YOUNG_NS = 2_000_000_000
 #: Variables of a terminal's session, which builder does not read.
-_SESSION = (
-    *("_", "OLDPWD", "PWD", "SHLVL", "SSH_AUTH_SOCK", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY"),
-    *("STY", "TERM_SESSION_ID", "TMUX", "TMUX_PANE", "WINDOW", "WINDOWID", "XDG_SESSION_ID"),
-)
+_SESSION = read_beside(__file__, "session_variables.txt").split()
 #: Flags of files that are written or locked, and of folders, whose names another event tells.
 _NOT_READ = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_DIRECTORY
 _LISTS = ("os.listdir", "os.scandir")
 #: What a command learns from elsewhere has no print.
-_ELSEWHERE = (
-    *("os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"),
-    *("socket.connect", "socket.getaddrinfo"),
-)
+_ELSEWHERE = read_beside(__file__, "elsewhere_events.txt").split()
 _EVENTS = frozenset(("open", "os.remove", "os.rename", *_LISTS, *_ELSEWHERE))
 
 
