@@ -18,22 +18,15 @@ from typing import Any
 
 import tomli
 
+from builder.core.datafiles import read_beside
+
 #: Levels of tables and lists, and parts of a key. Lock files and projects have at most 8.
 MAX_DEPTH = 100
 #: Tables with a header, lists, and dots in keys and numbers. The ``uv.lock`` of 300 packages has 2,000.
 MAX_TABLES = 200_000
 
 # A string that is not closed ends with its line or with the text; tomli refuses it.
-_OPAQUE = re.compile(
-    r"""
-      \"{3} [^"\\]*+ (?> (?: (?: \\. | "{1,2}(?!") ) [^"\\]*+ )* ) (?: "{3,5} | \Z )
-    | '{3} [^']*+ (?> (?: '{1,2}(?!') [^']*+ )* ) (?: '{3,5} | \Z )
-    | " (?> (?: [^"\\\n]++ | \\. )* ) "?
-    | ' [^'\n]*+ '?
-    | \# [^\n]*+
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+_OPAQUE = re.compile(read_beside(__file__, "opaque_toml.txt"), re.VERBOSE | re.DOTALL)
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}")
 
 

@@ -7,11 +7,11 @@ machine replaces them when the command runs; ``$$`` is a dollar sign. Options of
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from builder.core.datafiles import read_beside
+from builder.core.datafiles import read_beside, table
 from builder.core.model import Compression
 
 from .fields import (
@@ -30,13 +30,9 @@ from .fields import (
 )
 from .queues import Slurm
 
-#: Engines with a storage of OCI images.
-EngineKind = Literal["docker", "podman", "podman-hpc"]
-#: Programs that run SIFs.
-SifKind = Literal["singularity", "apptainer"]
-#: Plugins of srun, which start containers with enroot from a plain squashfs.
-PluginKind = Literal["edf", "pyxis"]
-RuntimeKind = Literal[EngineKind, SifKind, PluginKind, "userns"]
+RuntimeKind = Literal[
+    "docker", "podman", "podman-hpc", "singularity", "apptainer", "edf", "pyxis", "userns"
+]
 RuntimeFamily = Literal["engine", "sif", "plugin", "own"]
 Launcher = Literal["srun", "torchrun", "mpi"]
 GpuVendor = Literal["nvidia", "amd", "none"]
@@ -168,12 +164,8 @@ class Runtime(Model):
     @property
     def family(self) -> RuntimeFamily:
         """What the runtime has in common with others; ``own`` is builder's own, ``userns``."""
-        families: dict[RuntimeFamily, object] = {
-            "engine": EngineKind,
-            "sif": SifKind,
-            "plugin": PluginKind,
-        }
-        return next((name for name, of in families.items() if self.kind in get_args(of)), "own")
+        family: RuntimeFamily = table(__file__, "runtime_families.yaml")[self.kind]
+        return family
 
     @model_validator(mode="after")
     def _options_fit_kind(self) -> Runtime:
