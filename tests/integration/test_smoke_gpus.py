@@ -13,7 +13,7 @@ from builder.cli.tables import fitted
 from builder.deliver.smoke.ab import compare_rounds
 from builder.deliver.smoke.abrun import Side
 from builder.deliver.smoke.changes import compare
-from builder.deliver.smoke.grade import Expected, grade
+from builder.deliver.smoke.grade import grade
 from builder.deliver.smoke.page import render as render_page
 from builder.deliver.smoke.page import view
 from builder.deliver.smoke.reference import references
@@ -21,6 +21,7 @@ from builder.deliver.smoke.reports import StoredReport
 from builder.deliver.smoke.run import SmokeReport
 from builder.deliver.smoke.share import contents, share
 from builder.deliver.smoke.table import render, render_ab, render_changes
+from builder.lock.config.site import Gpu
 from tests.support.cpu_as_gpu import run_on_gpus
 from tests.support.schema import check_report
 from tests.support.smoke import Result
@@ -79,7 +80,7 @@ def shown(report: dict[str, Any], vendor: str) -> str:
             "tag": f"26.{month}",
         }
         made = {**report, "image": image, "started": f"2026-{month}-01T00:00:00Z"}
-        runs.append(grade(json.loads(json.dumps(made)), references(), Expected(vendor, ())))
+        runs.append(grade(json.loads(json.dumps(made)), references(), Gpu(vendor=vendor)))
         check_report(runs[-1])
     old, new = (StoredReport(run, "run.json") for run in runs)
     basis = {finding["id"]: finding["status"] for finding in runs[1]["grade"]["findings"]}

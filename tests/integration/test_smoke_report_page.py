@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.deliver.smoke.grade import Expected, grade
+from builder.deliver.smoke.grade import grade
 from builder.deliver.smoke.page import render, view
 from builder.deliver.smoke.reference import references
 from builder.deliver.smoke.reports import StoredReport
+from builder.lock.config.site import Gpu
 from tests.support.chromium import Chromium, chromium
 from tests.support.reports import A100_40, a100, cpu, ranked
 
@@ -56,14 +57,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         made["measurements"] = [bf16, *others]
         for m in made["measurements"] if month > 9 else []:
             m.update(state)
-        made = grade(made, references(), Expected("nvidia", ("sm_80",), 4))
+        made = grade(made, references(), Gpu(vendor="nvidia", architectures=("sm_80",)), 4)
         node.append(StoredReport(made, f"{month}.json"))
     machine = [
         StoredReport(
             grade(
                 cpu(seed=n, digest=f"sha256:{n:064x}", tag=f"26.{n}", started=f"2026-{n}-01T00:00:00Z"),
                 references(),
-                Expected(),
+                Gpu(),
             ),
             str(n),
         )

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from builder.bench.schema import SCHEMA_VERSION
-from builder.deliver.smoke.grade import Expected, grade
+from builder.deliver.smoke.grade import grade
 from builder.deliver.smoke.reference import references
 from builder.deliver.smoke.reports import StoredReport
+from builder.lock.config.site import Gpu
 
 GIB = 1 << 30
 DIGEST = "sha256:" + "1" * 64
@@ -222,7 +223,10 @@ def months(*scales: dict[str, float], target: str = "a100", **more: Any) -> list
             **more,
         )
         out.append(
-            StoredReport(grade(made, references(), Expected("nvidia", ("sm_80",))), f"{target}-{n}.json")
+            StoredReport(
+                grade(made, references(), Gpu(vendor="nvidia", architectures=("sm_80",))),
+                f"{target}-{n}.json",
+            )
         )
     return out
 
@@ -293,4 +297,4 @@ def rich() -> dict[str, Any]:
         },
     }
     made["budget_s"] = 90.0
-    return grade(made, references(), Expected("nvidia", ("sm_80",), 2))
+    return grade(made, references(), Gpu(vendor="nvidia", architectures=("sm_80",)), 2)

@@ -7,12 +7,11 @@ finding.py compares; this module adds the expectations of the recipe.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from builder.bench.core import finding
 from builder.bench.report import is_measured
 from builder.core.datafiles import table
-from builder.lock.config.site import GpuVendor
+from builder.lock.config.site import Gpu
 
 from .cases import cases_by_peers, cases_by_reference
 from .finding import Finding, advice_for, grade_case
@@ -25,18 +24,7 @@ _SEVERITY = {"pass": 0, "warn": 1, "fail": 2, "error": 3}
 MEANINGS: Mapping[str, str] = table(__file__, "meanings.yaml")
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """The hardware that an image is for, from its recipe and the command line."""
-
-    vendor: GpuVendor = "none"
-    architectures: tuple[str, ...] = ()
-    """For example ``sm_80``; empty: any."""
-    devices: int | None = None
-    """The number of GPUs; None: any."""
-
-
-def grade(report: Report, figures: References, expected: Expected) -> Report:
+def grade(report: Report, figures: References, gpu: Gpu, devices: int | None = None) -> Report:
     """Return a copy of a report with its ``grade``.
 
     The ``verdict`` is the worse of the benchmark's and the grade's.
@@ -47,9 +35,10 @@ def grade(report: Report, figures: References, expected: Expected) -> Report:
     Args:
         report: a report that :func:`builder.deliver.smoke.schema.report_problem` accepts.
         figures: the reference figures.
-        expected: the hardware that the image is for.
+        gpu: the GPUs that the image is for, as its recipe has them.
+        devices: the number of GPUs; None: any.
     """
-    findings = [*_check_expectations(report, expected), *_findings(report, figures)]
+    findings = [*_check_expectations(report, gpu, devices), *_findings(report, figures)]
     statuses = {finding["status"] for finding in findings} - {"skip"}
     own_verdict = worst(statuses) if statuses else "skip"
     found = map(figures.find, devices_of(report))
@@ -81,18 +70,18 @@ def worst(verdicts: Iterable[str]) -> str:
     return max(verdicts, key=lambda verdict: _SEVERITY.get(verdict, 3), default="pass")
 
 
-def _check_expectations(report: Report, expected: Expected) -> Iterator[Finding]:
+def _check_expectations(report: Report, gpu: Gpu, expected: int | None) -> Iterator[Finding]:
     """Compare the hardware of the run with the recipe."""
-    if expected.vendor != "none" and report["verdict"] != "error":
-        yield from _check_measured(report, expected.vendor)
+    if gpu.vendor != "none" and report["verdict"] != "error":
+        yield from _check_measured(report, gpu.vendor)
     devices = devices_of(report)
-    if expected.devices is not None and devices and len(devices) != expected.devices:
-        seen = f"{len(devices)} GPUs found, {expected.devices} expected"
+    if expected is not None and devices and len(devices) != expected:
+        seen = f"{len(devices)} GPUs found, {expected} expected"
         yield finding("device.count", "fail", seen, advice_for("other_count"))
     found = {str(device.get("architecture")) for device in devices}
-    unexpected = sorted(found.difference(expected.architectures))
-    if expected.vendor != "none" and expected.architectures and unexpected:
-        seen = f"{', '.join(unexpected)}; the recipe is for {', '.join(expected.architectures)}"
+    unexpected = sorted(found.difference(gpu.architectures))
+    if gpu.vendor != "none" and gpu.architectures and unexpected:
+        seen = f"{', '.join(unexpected)}; the recipe is for {', '.join(gpu.architectures)}"
         yield finding("device.architecture", "warn", seen, advice_for("other_architecture"))
 
 

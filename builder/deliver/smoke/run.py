@@ -25,7 +25,7 @@ from builder.formats.sif.digests import sif_digest
 from builder.lock.config.recipe import Recipe
 
 from .finding import advice_for
-from .grade import Expected, grade
+from .grade import grade
 from .options import DEFAULTS, SmokeOptions
 from .packages import packages_of_lock
 from .reference import references
@@ -212,18 +212,14 @@ def complete(
         nodes: the number of nodes on which it ran.
     """
     image: dict[str, Any] = {"target": recipe.name, "runner": runner}
-    if digest:
-        image["digest"] = digest
-    tag = dated_tag(recipe, str(report.get("started", "")))
-    if tag:
-        image["tag"] = tag
+    known = {"digest": digest, "tag": dated_tag(recipe, str(report.get("started", "")))}
+    image |= {name: value for name, value in known.items() if value}
     if lock is not None:
         image["packages"] = packages_of_lock(lock, recipe.platform)
     report = {**report, "image": image}
     if report["verdict"] != "error":
         devices = None if options.devices is None else options.devices * nodes
-        expected = Expected(recipe.gpu.vendor, recipe.gpu.architectures, devices)
-        report = grade(report, references(), expected)
+        report = grade(report, references(), recipe.gpu, devices)
     log.info("smoke test of %s by %s: %s", recipe.name, runner, report["verdict"])
     return report
 

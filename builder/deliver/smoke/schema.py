@@ -59,8 +59,7 @@ class _Report(_SchemaModel):
 
 def report_schema() -> dict[str, Any]:
     """Return the JSON schema of reports."""
-    schema: dict[str, Any] = json.loads(read_beside(__file__, "report.schema.json"))
-    return schema
+    return dict(json.loads(read_beside(__file__, "report.schema.json")))
 
 
 def find_report(text: str) -> dict[str, Any] | None:

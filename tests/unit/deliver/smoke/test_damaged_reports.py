@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from builder.deliver.smoke.changes import compare
-from builder.deliver.smoke.grade import Expected, grade
+from builder.deliver.smoke.grade import grade
 from builder.deliver.smoke.page import render, view
 from builder.deliver.smoke.reference import references
 from builder.deliver.smoke.reports import ReportError, StoredReport, parse_report
@@ -18,6 +18,7 @@ from builder.deliver.smoke.run import SmokeReport
 from builder.deliver.smoke.share import share, to_bytes
 from builder.deliver.smoke.table import render as table
 from builder.deliver.smoke.table import render_changes
+from builder.lock.config.site import Gpu
 from tests.support.reports import A100_40, a100, cpu, ranked, report, rich
 
 JUNK: list[Any] = [
@@ -69,7 +70,11 @@ def whole() -> list[dict[str, Any]]:
         for i in range(2)
     ]
     made = [
-        grade(a100(packages={"torch": "2.13.0"}, tag="26.11"), references(), Expected("nvidia", ("sm_80",))),
+        grade(
+            a100(packages={"torch": "2.13.0"}, tag="26.11"),
+            references(),
+            Gpu(vendor="nvidia", architectures=("sm_80",)),
+        ),
         report([ranked("matmul.bf16", (248e3, 150e3))], devices=devices, ranks=2),
         cpu(),
         rich(),
@@ -100,7 +105,7 @@ def test_damage(number: int) -> None:
         out = grade(
             {k: v for k, v in stored.report.items() if k != "grade"},
             references(),
-            Expected("nvidia", ("sm_80",)),
+            Gpu(vendor="nvidia", architectures=("sm_80",)),
         )
         json.dumps(out["grade"], allow_nan=False)
         json.dumps(compare([stored], [good]).to_json(), allow_nan=False)

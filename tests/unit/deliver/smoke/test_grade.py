@@ -8,20 +8,21 @@ from typing import Any
 import pytest
 
 from builder.deliver.smoke.finding import evaluate
-from builder.deliver.smoke.grade import Expected, grade, worst
+from builder.deliver.smoke.grade import grade, worst
 from builder.deliver.smoke.limits import LIMITS
 from builder.deliver.smoke.reference import references
 from builder.deliver.smoke.values import values_of
+from builder.lock.config.site import Gpu
 from tests.support.reports import A100_40, MI250X, STRANGE, a100, cpu, measured, ranked, report
 from tests.support.schema import check_report
 
-NVIDIA, NONE = Expected("nvidia", ("sm_80",)), Expected()
+NVIDIA, NONE = Gpu(vendor="nvidia", architectures=("sm_80",)), Gpu()
 
 
-def graded(given: dict[str, Any], expected: Expected = NVIDIA) -> dict[str, Any]:
+def graded(given: dict[str, Any], gpu: Gpu = NVIDIA, devices: int | None = None) -> dict[str, Any]:
     """Grades a report and checks the invariants: it matches the schema; the input is unchanged."""
     before = copy.deepcopy(given)
-    out = grade(given, references(), expected)
+    out = grade(given, references(), gpu, devices)
     assert given == before
     check_report(out)
     statuses = {f["status"] for f in out["grade"]["findings"]}
@@ -140,7 +141,7 @@ def test_unknown_gpu() -> None:
                 dict.fromkeys(("matmul.fp32", "matmul.fp16", "matmul.bf16", "matmul.tf32"), scale),
                 devices=[STRANGE],
             ),
-            Expected("nvidia"),
+            Gpu(vendor="nvidia"),
         )
         assert out["verdict"] == "pass" and out["grade"]["devices"] == []
         assert "Frobnicator 9000" in finding(out, "device.reference")["seen"]
@@ -212,8 +213,11 @@ def test_gpu_image_on_cpu() -> None:
 
 def test_other_gpus() -> None:
     """Another number of GPUs fails; another architecture warns."""
-    assert finding(graded(a100(), Expected("nvidia", ("sm_80",), 4)), "device.count")["status"] == "fail"
-    out = graded(a100(), Expected("nvidia", ("sm_90",)))
+    assert (
+        finding(graded(a100(), Gpu(vendor="nvidia", architectures=("sm_80",)), 4), "device.count")["status"]
+        == "fail"
+    )
+    out = graded(a100(), Gpu(vendor="nvidia", architectures=("sm_90",)))
     assert (
         finding(out, "device.architecture")["seen"] == "sm_80; the recipe is for sm_90"
         and out["verdict"] == "warn"
