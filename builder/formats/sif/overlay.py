@@ -39,14 +39,11 @@ def overlay_members(merge: Merge, lower: Sequence[SquashfsPart]) -> Iterator[Mem
         lower: the partitions below, from the bottom up.
     """
     below = _Below(lower)
-    hidden: set[str] = set()
     replaced = {path for path in merge.whiteouts if merge.kinds.get(path) is Kind.DIRECTORY}
-    for folder in sorted(merge.opaque | replaced):
-        for path in _hidden_in(folder, merge, below):
-            if path not in hidden:
-                hidden.add(path)
-                yield Member(path, Kind.WHITEOUT)
-    for path in sorted(merge.whiteouts - merge.kinds.keys() - hidden):
+    folders = sorted(merge.opaque | replaced)
+    hidden = dict.fromkeys(path for folder in folders for path in _hidden_in(folder, merge, below))
+    yield from (Member(path, Kind.WHITEOUT) for path in hidden)
+    for path in sorted(merge.whiteouts - merge.kinds.keys() - hidden.keys()):
         parent, _, name = path.rpartition("/")
         if name in below.entries(parent):
             yield Member(path, Kind.WHITEOUT)
@@ -79,15 +76,13 @@ class _Below:
         if folder not in self._entries:
             self._entries[folder] = {}
             for member, _ in Merge([partition.source(folder) for partition in self._partitions]):
-                if member.path != folder:
-                    self._note(member)
+                if member.path == folder:
+                    continue
+                parent, _, name = member.path.rpartition("/")
+                self._entries.setdefault(parent, {})[name] = member
+                if member.kind is Kind.DIRECTORY:
+                    self._entries.setdefault(member.path, {})
         return self._entries[folder]
-
-    def _note(self, member: Member) -> None:
-        parent, _, name = member.path.rpartition("/")
-        self._entries.setdefault(parent, {})[name] = member
-        if member.kind is Kind.DIRECTORY:
-            self._entries.setdefault(member.path, {})
 
     def find(self, path: str) -> Member | None:
         """Return a directory of the topmost partition that has it; for the root, of the lowest."""

@@ -251,6 +251,21 @@ class PartitionMaker:
             return squashfs.finish()
 
 
+def prepare_place(path: Path, what: str) -> None:
+    """Create the folder of a file that is written; ``what`` is the word for the file in messages.
+
+    Raises:
+        ImageError: it is no folder, or the file is one.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        hint = f"choose another place for the {what}"
+        raise ImageError(f"{path.parent} is not a folder", hint) from None
+    if path.is_dir():
+        raise ImageError(f"{path} is a folder", f"name a file for the {what}")
+
+
 def _of_root(source: Source) -> Stream:
     """Yield the same members, all of root; other owners' set-user-ID programs lose the bit."""
     for member, content in source():

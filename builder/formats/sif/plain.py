@@ -16,7 +16,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from builder.core.datafiles import script
-from builder.core.errors import ImageError
 from builder.core.model import Compression, Image
 from builder.core.progress import Reporter
 from builder.core.store.durable import durable_file
@@ -26,7 +25,7 @@ from builder.core.workspace import Workspace
 from builder.formats.oci.manifest import parse_config, require_layers
 from builder.formats.trees.member import Kind, Member
 
-from .partitions import Files, PartitionMaker
+from .partitions import Files, PartitionMaker, prepare_place
 from .singularity import Metadata, text_file
 
 log = logging.getLogger(__name__)
@@ -53,8 +52,6 @@ def write_plain(
         SpaceError: the disk is full.
     """
     require_layers(image, f"write {path}")
-    if path.is_dir():
-        raise ImageError(f"{path} is a folder", "name a file for the squashfs")
     config = parse_config(image.config, image.digest)
     inner = config.get("config") or {}
     _warn(inner, work.reporter)
@@ -65,7 +62,7 @@ def write_plain(
     texts = config_files(inner, image.digest)
     files = [text_file(path, text, 0o644, epoch) for path, text in texts.items()]
     with space_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        prepare_place(path, "squashfs")
         size = sum(layer.descriptor.size for layer in image.layers)
         require_space(path.parent, size, f"writing {path}")
         with durable_file(path) as temporary:

@@ -30,7 +30,7 @@ from builder.formats.sif import format as raw
 from .digests import remember_digest, remembered_digest
 from .format import FileSystem, ObjectType, PartitionRole, SifDescriptor, SifHeader
 from .partition import Content, PlannedObject, SquashfsPart
-from .partitions import PartitionMaker
+from .partitions import PartitionMaker, prepare_place
 from .read import read_sif
 from .singularity import FOLDER, Metadata, container_files
 
@@ -81,7 +81,7 @@ def write_sif(
     base_digest = base.digest if base else ""
     maker = PartitionMaker(image, metadata, below, compression, work, base_digest)
     with space_errors(path.parent):
-        _prepare_place(path)
+        prepare_place(path, "SIF")
         try:
             digest = _write(maker, path, layout, architecture)
         except _CorruptPartition as e:
@@ -114,16 +114,6 @@ def _created(config: bytes, epoch: int) -> int:
         return epoch
     seconds = seconds_of(str(json.loads(config).get("created")))
     return epoch if seconds is None else seconds
-
-
-def _prepare_place(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        hint = "choose another place for the SIF"
-        raise ImageError(f"{path.parent} is not a folder", hint) from None
-    if path.is_dir():
-        raise ImageError(f"{path} is a folder", "name a file for the SIF")
 
 
 def _written_before(path: Path, contents: _Contents, store: Store) -> str | None:

@@ -254,8 +254,7 @@ class SquashfsWriter(AbstractContextManager["SquashfsWriter"]):
             return bytes(deflate.zlib_compress(data, LEVELS["gzip"]))
         if not hasattr(self._local, "zstd"):
             self._local.zstd = zstandard.ZstdCompressor(level=LEVELS["zstd"])
-        packed: bytes = self._local.zstd.compress(data)
-        return packed
+        return bytes(self._local.zstd.compress(data))
 
     def _write_pending(self, most: int) -> None:
         """Write compressed blocks until at most ``most`` are left to write."""
