@@ -40,8 +40,7 @@ def signing_key(sign: Path | None) -> SigningKey | None:
         if not sys.stdin.isatty():
             raise UsageError(f"{sign} is encrypted, and there is no terminal to ask at", hint)
         try:
-            text: str = click.prompt(f"Password of {sign}", hide_input=True, err=True)
-            return text.encode()
+            return str(click.prompt(f"Password of {sign}", hide_input=True, err=True)).encode()
         except UnicodeError:  # its message quotes the password
             raise UsageError("the password is not UTF-8 text", hint) from None
 

@@ -41,13 +41,12 @@ def attach_all(
     """
     result, image, report = release.result, release.image, release.report
     statement = provenance(result, image.digest, project.work.settings.epoch)
-    sbom_file = AttachedFile("sbom.cdx.json", SBOM, image_sbom(result, result.work or project.work))
-    artifacts = [
-        Artifact(SBOM, [sbom_file]),
-        Artifact(PROVENANCE, [AttachedFile("provenance.json", PROVENANCE, statement)]),
+    files = [
+        AttachedFile("sbom.cdx.json", SBOM, image_sbom(result, result.work or project.work)),
+        AttachedFile("provenance.json", PROVENANCE, statement),
+        AttachedFile("conda-lock.yml", LOCK, result.lock_text),
     ]
-    if result.lock_text:
-        artifacts.append(Artifact(LOCK, [AttachedFile("conda-lock.yml", LOCK, result.lock_text)]))
+    artifacts = [Artifact(file.media_type, [file]) for file in files if file.data]
     if report is not None:
         file = AttachedFile("smoke.json", SMOKE_REPORT, canonical_json(report) + b"\n")
         started = {CREATED: str(report["started"])} if report.get("started") else {}

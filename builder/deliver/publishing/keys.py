@@ -173,7 +173,6 @@ def _open_box(data: bytes, password: bytes) -> bytes:
     salt, nonce, text = map(base64.b64decode, (kdf["salt"], cipher["nonce"], box["ciphertext"]))
     secret = Scrypt(salt, SecretBox.KEY_SIZE, n, r, p).derive(password)
     try:
-        plain: bytes = SecretBox(secret).decrypt(text, nonce)
+        return bytes(SecretBox(secret).decrypt(text, nonce))
     except CryptoError:
         raise ValueError("wrong password") from None
-    return plain

@@ -30,8 +30,7 @@ Rules = Mapping[str, Any]
 
 def rules_of(tool: str) -> Rules:
     """Return the rules of a tool's keys: ``hint``, and ``keys``."""
-    rules: Rules = table(__file__, "keys.yaml")[tool]
-    return rules
+    return dict(table(__file__, "keys.yaml")[tool])
 
 
 def check_keys(file: TomlFile, data: Mapping[str, Any], tool: str, *at: str) -> None:
