@@ -28,11 +28,15 @@ def published_sbom(builder: Builder, folder: Path) -> bytes:
     return (blobs / artifact["layers"][0]["digest"][7:]).read_bytes()
 
 
+#: Wheels of November 2026 that have SBOMs (PEP 770), and numpy, which bundles OpenBLAS and has none.
+WHEELS = ("cryptography==50.0.2", "pillow==13.0.0", "numpy==2.4.6", "scipy==1.17.1", "scikit-learn==1.9.1")
+
+
 @pytest.fixture(scope="module")
 def made(module_folder: Path, base_cache: Path) -> Builder:
-    """A machine that has locked a real Python, a wheel of the index and one that is built here."""
+    """A machine that has locked a real Python, wheels of the index and one that is built here."""
     cache = keep_base(base_cache, module_folder / "cache")
-    builder = Builder(project(module_folder / "one", "-e ..", "filelock==3.16.1"), cache)
+    builder = Builder(project(module_folder / "one", "-e ..", *WHEELS), cache)
     builder.run("lock", "t")
     return builder
 
@@ -44,8 +48,8 @@ def sbom(made: Builder, module_folder: Path) -> bytes:
 
 @pytest.fixture(scope="module")
 def components(sbom: bytes) -> dict[str, Any]:
-    """The components by purl without version, or by name."""
-    found = json.loads(sbom)["components"]
+    """The components by purl without version, or by name; without those that are inside of wheels."""
+    found = [c for c in json.loads(sbom)["components"] if "#inside-" not in c["bom-ref"]]
     return {c.get("purl", c["name"]).partition("@")[0]: c for c in found}
 
 
@@ -59,7 +63,9 @@ def test_licences(components: dict[str, Any]) -> None:
     assert [p for p, c in packages.items() if not c.get("licenses")] == ["pkg:pypi/mine"]
     assert components["pkg:conda/python"]["licenses"] == [{"license": {"id": "Python-2.0"}}]
     assert components["pkg:conda/libgcc"]["licenses"][0]["expression"].startswith("GPL-3.0")
-    assert len(packages) > 15
+    assert len(packages) > 15 and components["pkg:pypi/pillow"]["licenses"] == [
+        {"license": {"id": "MIT-CMU"}}
+    ]
 
 
 def test_base(components: dict[str, Any]) -> None:
@@ -75,6 +81,34 @@ def test_source(components: dict[str, Any]) -> None:
     """A wheel that builder built names its source."""
     found = {p["name"]: p["value"] for p in components["pkg:pypi/mine"]["properties"]}
     assert found["builder:source:folder"] == "." and len(found["builder:source:tree"]) == 64
+
+
+def inside(sbom: bytes, wheel: str) -> dict[str, tuple[str, str]]:
+    """Version, and SBOM or library, by the names of what is inside of a wheel."""
+    value = json.loads(sbom)
+    edges = {d["ref"]: d["dependsOn"] for d in value["dependencies"]}
+    (refs,) = (edges[ref] for ref in edges if ref.startswith(f"pkg:pypi/{wheel}@"))
+    parts = [c for c in value["components"] if c["bom-ref"] in refs and "#inside-" in c["bom-ref"]]
+    return {c["name"]: (c.get("version", ""), c["properties"][0]["value"]) for c in parts}
+
+
+def test_inside(sbom: bytes) -> None:
+    """Real SBOMs of cargo-cyclonedx, auditwheel and two projects, in CycloneDX 1.4, 1.5 and 1.7."""
+    cryptography = inside(sbom, "cryptography")
+    assert cryptography["openssl"] == ("4.0.3", "cryptography-50.0.2.dist-info/sboms/sbom.json")
+    assert cryptography["pyo3"][0] and cryptography["cryptography-rust"][0] == "0.50.2"
+    assert "cryptography_rust" not in cryptography, "a target of the crate"
+    pillow = inside(sbom, "pillow")
+    assert pillow["libwebp"] == ("1.6.0", "pillow-13.0.0.dist-info/sboms/pillow-13.0.0.cdx.json")
+    assert pillow["libXau"] == ("1.0.9-3.el8", "pillow-13.0.0.dist-info/sboms/auditwheel.cdx.json")
+    assert pillow["libpng16"] == ("", "pillow.libs/libpng16-1d1ba958.so.16.58.0"), "none of both names it"
+    assert not {"pillow", "Pillow", "PIL._webp"} & pillow.keys()
+    assert [*inside(sbom, "scikit-learn")] == ["libgomp"]
+    ((name, (version, path)),) = ((n, v) for n, v in inside(sbom, "numpy").items() if "openblas" in n)
+    assert (name, version) == ("libscipy_openblas64_", "") and path.startswith(
+        "numpy.libs/libscipy_openblas64_-"
+    )
+    assert "sbom-not-read" not in sbom.decode() and "#inside-" in sbom.decode()
 
 
 def test_same_elsewhere(sbom: bytes, made: Builder, base_cache: Path, tmp_path: Path) -> None:
@@ -96,7 +130,9 @@ def test_read_by_syft(sbom: bytes, tmp_path: Path) -> None:
     read = json.loads(call(command, SYFT_CHECK_FOR_APP_UPDATE="false", HOME=str(tmp_path)))
     assert read["distro"]["id"] == "debian" and read["distro"]["versionID"] == "12"
     purls = {c["purl"] for c in json.loads(sbom)["components"] if "purl" in c}
-    assert {found["purl"] for found in read["artifacts"]} == purls
+    assert {found["purl"] for found in read["artifacts"]} - {""} == purls
+    found = {(one["name"], one["version"]) for one in read["artifacts"]}
+    assert {("openssl", "4.0.3"), ("libwebp", "1.6.0"), ("libscipy_openblas64_", "")} <= found
     python = next(found for found in read["artifacts"] if found["purl"].startswith("pkg:conda/python@"))
     assert [licence["spdxExpression"] for licence in python["licenses"]] == ["Python-2.0"]
     assert {f["type"] for f in read["artifacts"] if f["purl"].startswith("pkg:deb/")} == {"deb"}

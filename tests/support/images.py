@@ -67,6 +67,6 @@ def push_tagged(image: Image, client: RegistryClient, repository: str, tags: Seq
 
 def record_contents(store: Store) -> None:
     """Records what is in the package ``aaa...`` and in the base ``eee...``, of which there are no files."""
-    write_record(store.folders.index / f"licences-1-sha256-{'a' * 64}.json", ["PSF-2.0"])
+    write_record(store.folders.index / f"declared-1-sha256-{'a' * 64}.json", [["PSF-2.0"], [], []])
     system = ["debian", "12", [["libc6", "2.36-9", "amd64", "glibc"]]]
     write_record(store.folders.index / f"base-system-1-sha256-{'e' * 64}.json", system)

@@ -32,6 +32,7 @@ from builder.deliver.publishing.keys import PublicKey
 from builder.deliver.site.arguments import read_env_file
 from builder.deliver.smoke.reports import read_report
 from builder.formats.layers.elf import ElfReader
+from builder.formats.layers.inside import _parts
 from builder.formats.layers.licences import wheel_licences
 from builder.formats.net import answers, apt, simpleindex
 from builder.formats.net.pipconfig import pip_configuration
@@ -52,6 +53,7 @@ from tests.support.elf import elf
 
 ROOT = Path(builder.__file__).parent
 _STATUS = "var/lib/dpkg/status"
+_SBOM = '{"bomFormat":"CycloneDX","components":['
 Make = Callable[[int], Callable[[], object]]
 
 
@@ -62,6 +64,12 @@ def _dpkg(text: str) -> object:
 def _python(text: str) -> object:
     files = python._PythonFiles({}, {}, {_STATUS: text})
     return python._version("usr/bin/python3.11", "3.11", files)
+
+
+def _sbom(text: str) -> object:
+    with contextlib.suppress(AttributeError, KeyError, TypeError):
+        return _parts(text.encode(), "x")
+    return None
 
 
 def _environment(path: Path) -> object:
@@ -123,6 +131,13 @@ TEXTS: dict[str, tuple[Callable[[str], object], list[tuple[str, str, str]]]] = {
     "formats/layers/licences.py": (lambda text: wheel_licences(HeaderParser().parsestr(text)), [
         ("", "Classifier: License :: x\n", ""), ("License:", " x\n", ""), ("", "a", ""), ("", "\n", ""),
         ("", ":", ""),
+    ]),
+    "formats/layers/inside.py": (_sbom, [
+        (_SBOM, '{"type":"","name":"a"},', "{}]}"), (_SBOM, '{"type":"","name":"a","components":[', ""),
+        (_SBOM + '{"type":"","name":"a","purl":"pkg:a/', "b", '"}]}'),
+        (_SBOM + '{"type":"","name":"', "a ", '"}]}'),
+        (_SBOM + '{"type":"","name":"a","licenses":[', '{"expression":"MIT"},', "{}]}]}"),
+        (_SBOM + '{"type":"","name":"a","hashes":[', '{"alg":"a","content":"b"},', "{}]}]}"),
     ]),
     "lock/condaspec.py": (conda_spec_name, [
         ("a::b [", "=", ""), ("", "a", "!"), ("a://", "::a=", "\n"), ("a", " ", "["), ("", "a=", ""),
@@ -373,6 +388,7 @@ OTHERS = {
     ], "fields of a fixed size, or a table of them whose size has a bound"),
     **dict.fromkeys([
         "deliver/publishing/attest.py", "deliver/publishing/rebuild.py",
+        "deliver/publishing/release_changes.py",
         "deliver/publishing/signatures.py", "deliver/publishing/tags.py", "deliver/publishing/verify.py",
         "deliver/smoke/schema.py", "formats/oci/manifest.py", "formats/registry/answer.py",
         "formats/sif/write.py",

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from builder.core.model import Image
+from builder.core.model import Image, Manager
 from builder.deliver.smoke.changes import ReportComparison, compare
 from builder.deliver.smoke.reports import ReportError, StoredReport, parse_report
+from builder.deliver.smoke.values import mapping, mappings
+from builder.formats.oci.documents import load_json
 from builder.formats.oci.image import image_blobs
-from builder.lock.changes import LockChanges, compare_locks
+from builder.formats.registry.answer import MAX_SMALL_BLOB
+from builder.lock.changes import LockChange, LockChanges, compare_locks
 
 from .published import PublishedImage, layers_by_name
-from .release import SMOKE_REPORT
+from .release import SBOM, SMOKE_REPORT
+from .sbom import INSIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class ReleaseChanges:
     old: Image
     new: Image
     locks: LockChanges
+    """Also what changed inside of packages, such as OpenSSL in a wheel that was built again."""
     layers: tuple[LayerChange, ...]
     """From the bottom up; those that are gone at the end."""
     download: int
@@ -72,10 +77,11 @@ def compare_published(old: PublishedImage, new: PublishedImage) -> ReleaseChange
     """
     before, after = layers_by_name(old.image), layers_by_name(new.image)
     here = {blob.digest for blob in image_blobs(old.image)}
+    locks = compare_locks(old.lock(), new.lock())
     return ReleaseChanges(
         old.image,
         new.image,
-        compare_locks(old.lock(), new.lock()),
+        replace(locks, packages=(*locks.packages, *_changed_parts(old, new))),
         tuple(
             LayerChange(name, _bytes(before, name), _bytes(after, name))
             for name in dict.fromkeys([*after, *before])
@@ -84,6 +90,32 @@ def compare_published(old: PublishedImage, new: PublishedImage) -> ReleaseChange
         sum(blob.size for blob in image_blobs(new.image) if blob.digest not in here),
         (_report(old), _report(new)),
     )
+
+
+def _changed_parts(old: PublishedImage, new: PublishedImage) -> Iterator[LockChange]:
+    """Yield what differs inside of packages of which both attached SBOMs list something inside."""
+    before, after = _parts(old), _parts(new)
+    both = {package for package, _ in before} & {package for package, _ in after}
+    for package, name in sorted(before.keys() | after.keys()):
+        versions = [", ".join(sorted(side.get((package, name), ()))) for side in (before, after)]
+        if package in both and versions[0] != versions[1]:
+            manager, _, of = package.partition("/")
+            where: Manager = "pip" if manager == "pkg:pypi" else "conda"
+            yield LockChange(f"{name} in {of}", where, "", versions[0] or None, versions[1] or None)
+
+
+def _parts(published: PublishedImage) -> dict[tuple[str, str], set[str]]:
+    """Return versions, or hashes of libraries, by the purl of a package and a name inside of it."""
+    data = published.attached(SBOM) or b"{}"
+    sbom = mapping(load_json(data, f"the SBOM of {published.reference}", MAX_SMALL_BLOB))
+    found: dict[tuple[str, str], set[str]] = {}
+    for part in mappings(sbom.get("components")):
+        package, inside, _ = str(part.get("bom-ref")).partition(INSIDE)
+        hashes = [str(one.get("content"))[:12] for one in mappings(part.get("hashes"))]
+        if inside:
+            names = found.setdefault((package.partition("@")[0], str(part.get("name"))), set())
+            names.add(str(part.get("version") or " ".join(hashes) or "?"))
+    return found
 
 
 def _bytes(layers: Mapping[str, Mapping[str, int]], name: str) -> int | None:

@@ -39,7 +39,7 @@ from builder.core.store.blobs import Reuse, Store
 from builder.core.store.files import mark_used
 from builder.core.text import human_bytes, one_line
 from builder.core.workspace import Workspace
-from builder.formats.layers.entry import Kind
+from builder.formats.layers.entry import Declared, Kind
 from builder.formats.layers.libraries import RecordedLibraries
 from builder.formats.oci.shapes import BlobShape, Sha256
 from builder.formats.registry.referrers import Artifact, AttachedFile
@@ -90,7 +90,7 @@ _SHAPES: Mapping[str, Any] = {
     r"layers/libraries-\d+-[0-9a-f]{64}": RecordedLibraries,
     r"index/[0-9a-f]{64}": _Index,
     r"index/[0-9a-f]{64}-record": dict[str, str],
-    r"index/licences-[\w-]+": tuple[str, ...],
+    r"index/declared-[\w-]+": Declared,
     r"index/python-[0-9a-f]{64}": tuple[str, str],
     r"index/base-system-[\w-]+": BaseSystem,
 }

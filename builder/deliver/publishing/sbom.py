@@ -1,8 +1,9 @@
 """The SBOM of an image: CycloneDX 1.6 (JSON).
 
-It is made from the lock, from what the locked packages declare in their archives, and from the list
-of Debian packages in the base. So the same lock and base have the same SBOM, byte for byte, on
-every machine and with every engine. What a cache has lost is read, or downloaded, again.
+It is made from the lock, from what the locked packages declare in their archives (licences, and
+what is inside of them), and from the list of Debian packages in the base. So the same lock and base
+have the same SBOM, byte for byte, on every machine and with every engine. What a cache has lost is
+read, or downloaded, again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -28,7 +30,9 @@ from builder.core.progress import working
 from builder.core.redact import redact
 from builder.core.version import __version__
 from builder.core.workspace import Workspace
-from builder.formats.layers.cache import licences_record
+from builder.formats.layers.cache import declared_record
+from builder.formats.layers.entry import Declared
+from builder.formats.layers.licences import licence_choice
 from builder.lock.config.recipe import Recipe
 from builder.lock.inputs import Inputs
 
@@ -36,12 +40,12 @@ if TYPE_CHECKING:
     from builder.build.bases.dpkg import BaseSystem, DebianPackage
 
 _CYCLONEDX = "1.6"
-#: By the key of a package: the licences that it declares.
-Licences = Mapping[str, Sequence[str]]
+#: In the reference of a component that is inside of a package, behind the package's.
+INSIDE = "#inside-"
 
 
 def image_sbom(result: BuildResult, work: Workspace) -> bytes:
-    """Return the SBOM of a build, with the packages' licences and the packages of its base.
+    """Return the SBOM of a build, with what its packages declare and the packages of its base.
 
     Raises:
         FetchError, RegistryError, SpaceError: an archive or a layer of the base is not on this
@@ -52,54 +56,56 @@ def image_sbom(result: BuildResult, work: Workspace) -> bytes:
     from builder.build.bases.dpkg import base_system
 
     recipe, lock, base = result.recipe, result.lock, result.base
-    licences = _licences(recipe, lock, work)
-    return sbom(recipe, lock, base, licences, base_system(base, recipe, work))
+    declared = _declared(recipe, lock, work)
+    return sbom(recipe, lock, base, declared, base_system(base, recipe, work))
 
 
-def _licences(recipe: Recipe, lock: Lock, work: Workspace) -> Licences:
-    """Return the licences of the locked packages. A build records them when it reads an archive."""
+def _declared(recipe: Recipe, lock: Lock, work: Workspace) -> dict[str, Declared]:
+    """Return by key what the packages declare. A build records it when it reads an archive."""
     packages = lock.for_platform(recipe.platform)
-    found = {p.key: licences_record(p, work.store).read() for p in packages}
+    found = {p.key: declared_record(p, work.store).read() for p in packages}
     missing = [package for package in packages if found[package.key] is None]
     if missing:
         from builder.build.fetch.packages import fetch_for
-        from builder.formats.layers.licences import declared_licences
+        from builder.formats.layers.inside import declared
 
         archives = fetch_for(Inputs.read(recipe), missing, work)
 
-        def read(fetched: Fetched) -> tuple[str, ...]:
-            found = declared_licences(fetched)
-            licences_record(fetched.package, work.store).write(found)
-            return found
+        def read(fetched: Fetched) -> Declared:
+            record = declared_record(fetched.package, work.store)
+            return record.get(lambda: declared(fetched))
 
         with working(work.reporter, "reading licences"):
             read_now = in_parallel(read, archives, work.settings.jobs)
-        found |= {fetched.package.key: licences for fetched, licences in read_now}
-    return {key: licences or () for key, licences in found.items()}
+        found |= {fetched.package.key: what for fetched, what in read_now}
+    return {key: what for key, what in found.items() if what is not None}
 
 
 def sbom(
     recipe: Recipe,
     lock: Lock,
     base: LockedBase | None,
-    licences: Licences | None = None,
+    declared: Mapping[str, Declared] | None = None,
     system: BaseSystem | None = None,
 ) -> bytes:
     """Return an SBOM: the locked packages, those of the OS, and the base with its packages.
 
-    Packages have their version, purl, licences, hashes and dependencies.
+    Packages have their version, purl, licences, hashes and dependencies. What is inside of one is a
+    component beside it, on which it depends: Trivy does not read components in components.
 
     Args:
         recipe: the target.
         lock: its lock; the packages of the recipe's platform are listed.
         base: the base image; None: it is not listed.
-        licences: those that the packages declare.
+        declared: by key, what the packages declare.
         system: the base's; its packages are listed unless the lock replaces them.
     """
     platform, root = recipe.platform, f"builder:{recipe.name}"
     packages = sorted(lock.for_platform(platform), key=lambda p: (p.manager, p.name, p.version))
     references: dict[tuple[str, str], str] = {(p.manager, p.name): package_url(p) for p in packages}
-    components = [_component(p, (licences or {}).get(p.key, ())) for p in packages]
+    known = {p.key: (declared or {}).get(p.key, Declared((), (), ())) for p in packages}
+    components = [_component(p, known[p.key]) for p in packages]
+    inside = {p.key: _inside(package_url(p), known[p.key]) for p in packages}
     for package in lock.record.os_packages or ():
         hashes = {"SHA-256": package.sha256}
         components.append(_library(package, package.purl + _distro(system), hashes, package.url))
@@ -110,8 +116,8 @@ def sbom(
         dependencies.append(_depends(f"base:{base.digest}", below))
     dependencies.append(_depends(root, components))
     for p in packages:
-        entry = {"ref": references[p.manager, p.name], "dependsOn": _dependencies(p, references)}
-        dependencies.append(entry)
+        found = _dependencies(p, references) + [part["bom-ref"] for part in inside[p.key]]
+        dependencies.append({"ref": references[p.manager, p.name], "dependsOn": sorted(found)})
     tool = {"type": "application", "name": "builder", "version": __version__}
     value: dict[str, Any] = {
         "bomFormat": "CycloneDX",
@@ -125,7 +131,7 @@ def sbom(
                 {"name": "builder:platform", "value": platform},
             ],
         },
-        "components": components + below,
+        "components": [*components, *below, *chain.from_iterable(inside.values())],
         "dependencies": dependencies,
     }
     serial = uuid.uuid5(uuid.NAMESPACE_URL, canonical_json(value).decode())
@@ -163,28 +169,23 @@ def _channel(package: LockedPackage) -> str:
     return "/".join(path) or parts.netloc
 
 
-def _component(package: LockedPackage, licences: Sequence[str]) -> dict[str, Any]:
+def _component(package: LockedPackage, declared: Declared) -> dict[str, Any]:
     hashes = {"SHA-256": package.sha256, "MD5": package.md5}
     value = _library(package, package_url(package), hashes, package.url)
-    if licences:
-        value["licenses"] = licence_choice(licences)
-    return value if package.source is None else value | _source(package.source)
+    if declared.licences:
+        value["licenses"] = licence_choice(declared.licences)
+    if package.source is not None:
+        value |= _source(package.source)
+    if declared.unread:
+        unread = [{"name": "builder:sbom-not-read", "value": path} for path in declared.unread]
+        value["properties"] = [*value.get("properties", ()), *unread]
+    return value
 
 
-def licence_choice(declared: Sequence[str]) -> list[dict[str, Any]]:
-    """Return declared licences as CycloneDX has them: an SPDX id or expression, else names."""
-    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
-
-    names = [{"license": {"name": name}} for name in declared]
-    if len(declared) != 1:
-        return names
-    try:
-        text = canonicalize_license_expression(declared[0])
-    except InvalidLicenseExpression:
-        return names
-    if re.search(r"[\s+]|^LicenseRef-", text):
-        return [{"expression": text}]
-    return [{"license": {"id": text}}]
+def _inside(package: str, declared: Declared) -> list[dict[str, Any]]:
+    """Return the components that are inside of a package, with references of their own."""
+    parts = enumerate(declared.parts, 1)
+    return [{**part, "bom-ref": f"{package}{INSIDE}{number}"} for number, part in parts]
 
 
 def _library(

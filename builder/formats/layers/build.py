@@ -32,8 +32,8 @@ from .cache import (
     cache_key,
     cached_layer,
     context_key,
+    declared_record,
     layer_record,
-    licences_record,
     read_layer,
     recorded_layers,
 )
@@ -261,8 +261,8 @@ def package_records(packages: Packages, options: LayerOptions, *, budget: int) -
     store = packages.work.store
     layers = [plan.record(store) for plan in _plans(packages, options, budget)]
     indexes = (packages.index_record(package).path for package in packages.locked)
-    licences = (licences_record(package, store).path for package in packages.locked)
-    return [*layers, *indexes, *licences]
+    declared = (declared_record(package, store).path for package in packages.locked)
+    return [*layers, *indexes, *declared]
 
 
 def _common(options: LayerOptions, work: Workspace) -> dict[str, Any]:

@@ -17,13 +17,13 @@ from builder.core.model import Descriptor, Layer, LayerContent, LockedPackage, c
 from builder.core.store.blobs import Store
 from builder.core.store.records import Record
 
-from .entry import LinkContext
+from .entry import Declared, LinkContext
 from .libraries import library_record
 
 #: Part of every cache key. Increase it when a change results in other bytes for the same packages.
 FORMAT = 5
-#: Part of the names of records. Increase it when other licences are read from the same archive.
-_LICENCES = 1
+#: Part of the names of records. Increase it when something else is read from the same archive.
+_DECLARED = 1
 
 
 def cache_key(value: Any) -> str:
@@ -46,10 +46,10 @@ def package_key(package: LockedPackage, context: LinkContext) -> str:
     return cache_key([FORMAT, package.key, package.url, context_key(context, [package])])
 
 
-def licences_record(package: LockedPackage, store: Store) -> Record[tuple[str, ...]]:
-    """Return the record of the licences that a package declares."""
-    name = f"licences-{_LICENCES}-{package.key.replace(':', '-')}.json"
-    return store.record(store.folders.index / name, tuple[str, ...])
+def declared_record(package: LockedPackage, store: Store) -> Record[Declared]:
+    """Return the record of what a package declares of itself."""
+    name = f"declared-{_DECLARED}-{package.key.replace(':', '-')}.json"
+    return store.record(store.folders.index / name, Declared)
 
 
 def layer_record(layer: Layer) -> dict[str, Any]:

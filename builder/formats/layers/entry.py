@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Kind = Literal["file", "dir", "symlink", "hardlink"]
 
@@ -112,6 +112,19 @@ class PackageIndex(NamedTuple):
     def unpacked(self) -> int:
         """Bytes of all regular files."""
         return sum(e.size for e in self.entries)
+
+
+#: A component of an SBOM (CycloneDX 1.6) that is inside of a package, without a reference.
+Part = dict[str, Any]
+
+
+class Declared(NamedTuple):
+    """What a package says of itself, for the SBOM of an image."""
+
+    licences: tuple[str, ...]
+    parts: tuple[Part, ...]
+    unread: tuple[str, ...]
+    """SBOMs of the package that were not read, by path."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from email.message import Message
 from email.parser import HeaderParser
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from builder.core.model import Fetched
 from builder.core.redact import redact
 from builder.formats.layers import bounds
 
-from .conda_info import read_index_file
-from .wheel_archive import WheelArchive
+if TYPE_CHECKING:
+    from .wheel_archive import WheelArchive
 
 #: The longest licence, in characters: some wheels have a whole text in METADATA.
 _MAX_TEXT = 500
-
-
-def declared_licences(fetched: Fetched) -> tuple[str, ...]:
-    """Return the licences that a package declares, each on one line; often one SPDX expression.
-
-    Raises:
-        LayerError: the archive is unsafe or damaged.
-    """
-    if fetched.package.manager == "conda":
-        return conda_licences(read_index_file(fetched))
-    with WheelArchive(fetched) as wheel:
-        return wheel_licences(wheel_metadata(wheel))
 
 
 def wheel_metadata(wheel: WheelArchive) -> Message:
@@ -42,7 +30,7 @@ def wheel_metadata(wheel: WheelArchive) -> Message:
 
 def conda_licences(index: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the licences in a conda package's ``info/index.json``."""
-    return _listed([str(index.get("license") or "")])
+    return listed([str(index.get("license") or "")])
 
 
 def wheel_licences(metadata: Message) -> tuple[str, ...]:
@@ -52,13 +40,30 @@ def wheel_licences(metadata: Message) -> tuple[str, ...]:
     """
     text = str(metadata.get("License-Expression") or metadata.get("License", "")).strip()
     if text not in ("", "UNKNOWN") and "\n" not in text and len(text) <= _MAX_TEXT:
-        return _listed([text])
+        return listed([text])
     classifiers = [c.split(" :: ") for c in metadata.get_all("Classifier", [])]
     names = [c[-1] for c in classifiers if c[0] == "License" and c[-1] != "OSI Approved"]
-    return _listed(names or text.splitlines()[:1])
+    return listed(names or text.splitlines()[:1])
 
 
-def _listed(texts: Iterable[str]) -> tuple[str, ...]:
+def licence_choice(declared: Sequence[str]) -> list[dict[str, Any]]:
+    """Return declared licences as CycloneDX has them: an SPDX id or expression, else names."""
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+    names = [{"license": {"name": name}} for name in declared]
+    if len(declared) != 1:
+        return names
+    try:
+        text = canonicalize_license_expression(declared[0])
+    except InvalidLicenseExpression:
+        return names
+    if re.search(r"[\s+]|^LicenseRef-", text):
+        return [{"expression": text}]
+    return [{"license": {"id": text}}]
+
+
+def listed(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts that name a licence, each on one line and without credentials."""
     return tuple(text for text in map(_one_line, texts) if text not in ("", "UNKNOWN"))
 
 

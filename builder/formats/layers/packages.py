@@ -18,7 +18,7 @@ from builder.core.store.records import Record
 from builder.core.workspace import Workspace
 
 from . import bounds
-from .cache import licences_record, package_key
+from .cache import declared_record, package_key
 from .conflicts import Resolution, resolve_conflicts
 from .entry import Entry, Inline, LinkContext, PackageIndex
 
@@ -72,7 +72,7 @@ class Packages:
             if missing:
                 # One thread imports the readers: of a module that two threads import at once, one may
                 # get a part (Python 3.11 breaks the deadlock of their import locks so).
-                for reader in ("conda", "wheel"):
+                for reader in ("conda", "wheel", "inside"):
                     importlib.import_module(f"builder.formats.layers.{reader}")
                 fetched = self._fetch([*missing.values()])
                 self._fetched |= {one.package.key: one for one in fetched}
@@ -121,7 +121,9 @@ class Packages:
             from .wheel import wheel_index
 
             index = wheel_index(fetched, self.context)
-        licences_record(package, self.work.store).write(index.licences)  # for the SBOM
+        from .inside import declared
+
+        declared_record(package, self.work.store).write(declared(fetched, index))  # for the SBOM
         self.index_record(package).write(index)
         return index
 

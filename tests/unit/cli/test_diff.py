@@ -13,6 +13,7 @@ from tests.support.channel import index_channel, make_package
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit
 from tests.support.reports import a100
+from tests.support.wheels import make_wheel
 
 
 def publish(do: Cli, project: TinyProject, to: str, month: str, speed: float = 1.0) -> None:
@@ -73,6 +74,35 @@ def test_texts(do: Cli, months: str) -> None:
         and "| `matmul.fp32` | `18.2 TFLOP/s` |" in page.out
     )
     assert len(page.out.splitlines()) < 60
+
+
+def openssl(folder: Path, version: str, *more: str) -> Path:
+    """A wheel that names what was compiled in (PEP 770), as cryptography 50.0.2 does."""
+    components = [{"type": "library", "name": "openssl", "version": version}]
+    components += [{"type": "library", "name": name, "version": "1"} for name in more]
+    sbom = json.dumps({"bomFormat": "CycloneDX", "specVersion": "1.5", "components": components})
+    files = {"sealed-1.0.dist-info/sboms/sbom.json": sbom, "sealed.py": ""}
+    return make_wheel(folder, "sealed", files=files)
+
+
+def test_inside(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
+    """A wheel was built again with another OpenSSL: one line says so."""
+    to = f"oci:{tmp_path / 'there'}"
+    edit(copy.recipe, registry={"repository": "t", "tags": ["%y.%m"]})
+    links = tmp_path / "links"
+    edit(copy.environment, dependencies=["python=3.11", {"pip": [f"--find-links {links}", "sealed"]}])
+    months = ("26.10", "3.5.0", ()), ("26.11", "3.5.1", ("--update", "sealed"))
+    for month, version, update in months:
+        openssl(links, version, "same")
+        assert do("lock", "tiny", *update).code == 0
+        publish(do, copy, to, month)
+    notes = do("diff", f"{to}:26.10", f"{to}:26.11")
+    assert notes.code == 1 and "Packages: 2 changed, 0 added, 0 removed." in notes.out
+    (line,) = (line for line in notes.out.splitlines() if "openssl" in line)
+    assert line.split() == ["openssl", "in", "sealed", "pip", "3.5.0", "3.5.1"]
+    assert "same in sealed" not in notes.out
+    page = do("diff", f"{to}:26.10", f"{to}:26.11", "--format", "markdown").out
+    assert "| `openssl in sealed` | `pip` | `3.5.0` | `3.5.1` |" in page
 
 
 def test_locks_and_images(do: Cli, copy: TinyProject, months: str) -> None:

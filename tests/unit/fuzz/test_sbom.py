@@ -15,7 +15,8 @@ from builder.core.model import Fetched, Lock, LockedBase
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.deliver.publishing.sbom import sbom
-from builder.formats.layers.licences import declared_licences
+from builder.formats.layers.cache import declared_record
+from builder.formats.layers.inside import declared
 from tests.support import condapackage
 from tests.support.channel import make_package
 from tests.support.fuzz import STRANGE, fuzz, only_builder_errors
@@ -71,21 +72,46 @@ def test_base(tmp_path: Path, one: bytes, other: bytes, release: bytes) -> None:
         check(sbom(recipe(), Lock((), ("linux-64",)), BASE, {}, system))
 
 
-def check_package(package: Fetched) -> None:
+def check_package(package: Fetched, folder: Path) -> None:
+    store = Store(folder / "cache")
     with only_builder_errors():
-        found = json.loads(json.dumps(declared_licences(package)))
+        record = declared_record(package.package, store)
+        record.write(declared(package))
+        known = record.read()
+        assert known is not None
         lock = Lock((package.package,), ("linux-64",))
-        check(sbom(recipe(), lock, BASE, {package.package.key: found}))
+        check(sbom(recipe(), lock, BASE, {package.package.key: known}))
 
 
 @fuzz(60)
 @given(st.lists(st.sampled_from(METADATA) | st.text(max_size=20), max_size=6).map("\n".join))
 def test_wheel(tmp_path: Path, text: str) -> None:
     metadata = text.encode(errors="surrogateescape").decode(errors="replace")
-    check_package(fetched(make_wheel(tmp_path, metadata=metadata)))
+    check_package(fetched(make_wheel(tmp_path, metadata=metadata)), tmp_path)
 
 
 @fuzz(40)
 @given(st.sampled_from(STRANGE) | st.text(max_size=30) | st.just("\ud800"))
 def test_conda(tmp_path: Path, licence: object) -> None:
-    check_package(condapackage.fetched(make_package(tmp_path, "a", index={"license": licence})))
+    check_package(condapackage.fetched(make_package(tmp_path, "a", index={"license": licence})), tmp_path)
+
+
+KEYS = [
+    *("bomFormat", "metadata", "component", "components", "name", "name", "version", "type", "purl", "cpe"),
+    *("scope", "licenses", "license", "id", "expression", "hashes", "alg", "content", "bom-ref"),
+]
+VALUES = [*STRANGE, "CycloneDX", "library", "pkg:generic/a@1", "SHA-256", "a" * 64, "MIT", "excluded"]
+INSIDE = st.recursive(
+    st.sampled_from(VALUES) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6),
+    max_leaves=12,
+)
+
+
+@fuzz(80)
+@given(INSIDE)
+def test_inside(tmp_path: Path, value: object) -> None:
+    """The SBOM of a wheel, nearly right: it is merged, or named as not read."""
+    document = json.dumps({"bomFormat": "CycloneDX", "components": value})
+    wheel = fetched(make_wheel(tmp_path, files={"demo-1.0.dist-info/sboms/a.json": document}))
+    check_package(wheel, tmp_path)

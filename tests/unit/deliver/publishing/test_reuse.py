@@ -49,7 +49,7 @@ def record(records: Any, **more: Any) -> bytes:
         record({INDEX: [[["x"]], [], [], 1, []]}),
         record({INDEX: [[["x", "file"]], [], [], 1, []]}),
         record({INDEX: [[["x", "device", 0, ""]], [], [], 1, []]}),
-        record({"index/licences-sha256-a.json": "MIT"}),
+        record({"index/declared-sha256-a.json": "MIT"}),
         record({MODULES: {**COMPILED, "digest": "sha256:../x"}}),
         record({MODULES: {**COMPILED, "more": 1}}),
         record({LIBRARIES: {"digest": "sha256:1", "files": {}}}),

@@ -12,7 +12,9 @@ from packageurl import PackageURL
 
 from builder.build.bases.dpkg import BaseSystem, DebianPackage
 from builder.core.model import Lock, LockedBase, LockedPackage, LockedSource, LockRecord, OsPackage
-from builder.deliver.publishing.sbom import licence_choice, package_url, sbom
+from builder.deliver.publishing.sbom import package_url, sbom
+from builder.formats.layers.entry import Declared, Part
+from builder.formats.layers.licences import licence_choice
 from builder.lock.config.recipe import Recipe
 from tests.support.recipes import BASE, site_recipe
 
@@ -148,10 +150,64 @@ def test_sbom_os_packages() -> None:
 def test_licences(declared: list[str], expected: list[Any]) -> None:
     """An SPDX id, an SPDX expression or a name, as CycloneDX tells them apart."""
     assert licence_choice(declared) == expected
-    text = sbom(site_recipe(), LOCK, BASE, {PACKAGES[0].key: declared}).decode()
+    of_python = Declared(tuple(declared), (), ())
+    text = sbom(site_recipe(), LOCK, BASE, {PACKAGES[0].key: of_python}).decode()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     (python,) = (c for c in json.loads(text)["components"] if c["name"] == "python")
     assert python["licenses"] == expected
+
+
+def inside_of(*parts: Part, unread: tuple[str, ...] = ()) -> Any:
+    """The SBOM of a lock whose wheel Foo.Bar_baz has something inside."""
+    text = sbom(site_recipe(), LOCK, BASE, {PACKAGES[2].key: Declared((), parts, unread)}, SYSTEM)
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text.decode()) is None
+    assert text == sbom(site_recipe(), LOCK, BASE, {PACKAGES[2].key: Declared((), parts, unread)}, SYSTEM)
+    return json.loads(text)
+
+
+OPENSSL: Part = {
+    "type": "library",
+    "name": "openssl",
+    "version": "3.5.0",
+    "purl": "pkg:generic/openssl@3.5.0",
+    "properties": [{"name": "builder:sbom", "value": "foo-1.0.dist-info/sboms/sbom.json"}],
+}
+LIBRARY: Part = {"type": "library", "name": "libz", "hashes": [{"alg": "SHA-256", "content": B}]}
+
+
+def test_inside() -> None:
+    """What is inside of a wheel is beside it, and the wheel depends on it; so Trivy reads it, too.
+
+    Syft 1.18 reads nested components as well; Trivy's pkg/sbom/cyclonedx/unmarshal.go does not.
+    """
+    found = inside_of(OPENSSL, LIBRARY)
+    wheel = package_url(PACKAGES[2])
+    refs = [f"{wheel}#inside-1", f"{wheel}#inside-2"]
+    known = {c["bom-ref"]: c for c in found["components"]}
+    assert known[refs[0]] == {**OPENSSL, "bom-ref": refs[0]} and known[refs[1]]["hashes"] == LIBRARY["hashes"]
+    edges = {d["ref"]: d["dependsOn"] for d in found["dependencies"]}
+    assert set(refs) < set(edges[wheel]) and not set(refs) & set(edges["builder:site"])
+    assert [c["type"] for c in found["components"]].index("operating-system") < [*known].index(refs[0])
+
+
+def test_same_inside_of_two() -> None:
+    """Two wheels hold the same crate: each has its own reference."""
+    known = {PACKAGES[n].key: Declared((), (OPENSSL, LIBRARY), ()) for n in (2, 3)}
+    text = sbom(site_recipe(), LOCK, BASE, known).decode()
+    refs = [c["bom-ref"] for c in json.loads(text)["components"]]
+    assert len(set(refs)) == len(refs) and sum("#inside-" in ref for ref in refs) == 4
+
+
+def test_unread_sboms() -> None:
+    """The component of a wheel names the SBOMs that were not read, beside its other properties."""
+    source = LockedSource("sdist", "https://host.example/s-1.tar.gz", sha256=A)
+    package = LockedPackage("s", "1.0", "pip", "linux-64", "builder://wheels/s.whl", C, source=source)
+    known = {package.key: Declared((), (), ("s-1.0.dist-info/sboms/s.spdx.json: bomFormat: required",))}
+    text = sbom(site_recipe(), Lock((package,), ("linux-64",)), None, known).decode()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    (component,) = json.loads(text)["components"]
+    names = [one["name"] for one in component["properties"]]
+    assert names == ["builder:source:sha256", "builder:sbom-not-read"]
 
 
 SYSTEM = BaseSystem(

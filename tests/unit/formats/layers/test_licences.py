@@ -10,8 +10,8 @@ from builder.core.errors import LayerError
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.formats.layers import zips
-from builder.formats.layers.cache import licences_record
-from builder.formats.layers.licences import declared_licences
+from builder.formats.layers.cache import declared_record
+from builder.formats.layers.inside import declared
 from tests.support.channel import make_package
 from tests.support.condapackage import fetched as fetched_conda
 from tests.support.packagefiles import files_of
@@ -24,8 +24,8 @@ MIT = "Classifier: License :: OSI Approved :: MIT License\n"
 @pytest.mark.parametrize("extension", [".conda", ".tar.bz2"])
 def test_conda(tmp_path: Path, extension: str) -> None:
     path = make_package(tmp_path, "a", index={"license": "BSD-3-Clause"}, extension=extension)
-    assert [*declared_licences(fetched_conda(path))] == ["BSD-3-Clause"]
-    assert [*declared_licences(fetched_conda(make_package(tmp_path, "b", index={"license": None})))] == []
+    assert [*declared(fetched_conda(path)).licences] == ["BSD-3-Clause"]
+    assert [*declared(fetched_conda(make_package(tmp_path, "b", index={"license": None}))).licences] == []
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_conda(tmp_path: Path, extension: str) -> None:
 )
 def test_wheel(tmp_path: Path, fields: str, expected: list[str]) -> None:
     path = make_wheel(tmp_path, metadata=fields)
-    assert [*declared_licences(fetched(path))] == expected
+    assert [*declared(fetched(path)).licences] == expected
 
 
 def test_damaged(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_damaged(tmp_path: Path) -> None:
     found = fetched(path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(LayerError, match="not a wheel"):
-        declared_licences(found)
+        declared(found)
 
 
 def test_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,4 +77,4 @@ def test_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(settings.cache)
     for one, licence in zip(packages, ["BSD-3-Clause", "MIT"], strict=True):
         assert indexes[one.package.key].licences == (licence,)
-        assert licences_record(one.package, store).read() == (licence,)
+        assert declared_record(one.package, store).read() == ((licence,), (), ())
