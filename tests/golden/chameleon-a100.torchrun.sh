@@ -56,7 +56,7 @@ options=() # what only this machine knows
 for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
     options+=(-e "$name")
 done
-docker run "${options[@]}" --rm --shm-size=12g --gpus=all --network=host --ipc=host -v "$PWD:$PWD" \
+docker run "${options[@]}" --rm --gpus=all --network=host --ipc=host -v "$PWD:$PWD" \
     -e MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING=true -e "MASTER_ADDR=$MASTER_ADDR" -e "MASTER_PORT=$MASTER_PORT" \
     -w "$PWD" \
     "$BUILDER_IMAGE" torchrun --nnodes=1 --nproc-per-node=2 "--master-addr=$MASTER_ADDR" "--master-port=$MASTER_PORT" --no-python python train.py --note "it's \"100 \$\" & more"

@@ -129,8 +129,8 @@ task() {
     for device in /dev/cxi0 /dev/cxi1 /dev/cxi2 /dev/cxi3 /dev/cxi_sbl /dev/gdrdrv; do
         [[ ! -e $device ]] || options+=("--device=$device")
     done
-    exec podman-hpc run "${options[@]}" --rm --gpu --network=host --ipc=host --mpi --nccl-cu12 \
-        -v /etc/localtime:/etc/localtime -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" \
+    exec podman-hpc run "${options[@]}" --rm --gpu --mpi --nccl-cu12 -v /etc/localtime:/etc/localtime \
+        -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" \
         -e LD_LIBRARY_PATH=/opt/udiImage/modules/mpich:/opt/udiImage/modules/mpich/dep:/opt/udiImage/modules/nccl-plugin/lib:/opt/udiImage/modules/nccl-plugin/deps/lib:/usr/lib64 \
         -e FI_PROVIDER=cxi -e "RANK=$SLURM_PROCID" -e "LOCAL_RANK=$SLURM_LOCALID" \
         -e "WORLD_SIZE=$SLURM_NTASKS" -e "MASTER_ADDR=$MASTER_ADDR" -e "MASTER_PORT=$MASTER_PORT" \

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from benchmarks.suite import Suite
 from tests.integration.conftest import CLONE
-from tests.support.parts import clean_environment, need
-from tests.support.podman_hpc import program_environment
+from tests.support.parts import clean_environment, need, part_folder, podman_environment
+from tests.support.podman_hpc import podman_hpc, program_environment
 from tests.support.programs import run_program
+from tests.support.rootfs import PROGRAMS, make_rootfs
 
 GOLDEN = CLONE / "tests/golden"
 COMMAND = ["python", "train.py", "--note", 'it\'s "100 $" & more']
@@ -37,6 +40,7 @@ JOB = {
     "SLURM_SUBMIT_DIR": "/pscratch/my job",
     "SLURM_PROCID": "0",
     "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "0",
     "SLURM_NTASKS": "8",
     "SLURM_STEP_TASKS_PER_NODE": "1",
     "SLURMD_NODENAME": "nid001",
@@ -126,7 +130,11 @@ def test_salloc(program: Program) -> None:
     assert call.options["-w"] == [folder] and f"{folder}:{folder}" in call.options["-v"]
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 14), reason="podman-hpc 1.2.2: --mpi needs Python before 3.14")
+#: podman-hpc 1.2.2 with a module that has ``shared_run``.
+shared_run = pytest.mark.skipif(sys.version_info >= (3, 14), reason="--mpi needs Python before 3.14")
+
+
+@shared_run
 def test_mpi(program: Program) -> None:
     """With the host's MPI, one process of a node starts the container, and all run their command in it."""
     line = task("perlmutter.mpi.sh").replace("/dev/cxi_sbl", "/dev/null")
@@ -180,3 +188,73 @@ def test_modules_of_the_package(program: Program) -> None:
     (shipped / "nccl-cu12.yaml").unlink()
     (call,) = program.calls("podman-hpc run --nccl-cu12 -- image true")
     assert "--nccl-cu12" in call.options, "podman gets it, and does not know it"
+
+
+# with a podman that starts containers -------------------------------------------------------------
+
+#: A target whose owner adds options that docker accepts beside those of the site.
+RECIPE = """\
+base: debian:bookworm
+lock: t.lock.yml
+site:
+  name: perlmutter
+  runtime: {{options: [--network=host, --shm-size=8g]}}
+  mpi: {{options: [{module}]}}
+"""
+#: Stands for python and torchrun in the image.
+SAY = "#!/bin/sh\necho ran $0 in $PWD with /dev/shm of $(ls -i /dev | grep shm)\n"
+
+
+@pytest.fixture(params=["podman", "sid"])
+def real(request: pytest.FixtureRequest) -> Iterator[tuple[Path, dict[str, str]]]:
+    """A folder and the variables of podman-hpc with podman 4.3 of this machine, and with 5.8 of sid."""
+    with part_folder("hpc") as folder:
+        if request.param == "podman":
+            env = podman_hpc(folder / "hpc", request.getfixturevalue("podman")).env
+        else:
+            suite: Suite = request.getfixturevalue("sid")
+            env = podman_environment(folder, folder) | program_environment(folder / "hpc")
+            env["PODMANHPC_USE_DEFAULT_ARGS"] = "no"  # they name programs that the tree does not have
+            script = folder / "podman"
+            inside = " ".join(map(str, suite.command("/usr/bin/podman")))
+            script.write_text(f'#!/bin/sh\nexec {inside} "$@"\n')
+            script.chmod(0o755)
+            env["PATH"] = f"{folder}:{env['PATH']}:{os.environ['PATH']}"
+        tree = make_rootfs(folder / "rootfs", (*PROGRAMS, "sleep", "grep"))
+        for name in ("python", "torchrun"):
+            (tree / "bin" / name).write_text(SAY)
+            (tree / "bin" / name).chmod(0o755)
+        run_program(["tar", "--create", f"--file={folder}/tiny.tar", f"--directory={tree}", "."], env)
+        run_program(["podman-hpc", "import", f"{folder}/tiny.tar", "tiny"], env)
+        yield folder, env
+
+
+@pytest.mark.parametrize(
+    ("launcher", "module"),
+    [
+        ("srun", "--mpi"),
+        ("torchrun", "--mpi"),
+        pytest.param("mpi", "--mpi", marks=shared_run),
+        pytest.param("mpi", "--cuda-mpi", marks=shared_run),
+    ],
+)
+def test_starts(launcher: str, module: str, real: tuple[Path, dict[str, str]]) -> None:
+    """A process of a job starts: podman (4.3.1, 5.8.6) refuses a second ``--network=host``, which the modules
+    of podman-hpc 1.2.2 bring, and ``--shm-size`` beside ``--ipc=host``.
+    """
+    folder, env = real
+    (folder / "recipes").mkdir()
+    (folder / "recipes/t.yaml").write_text(RECIPE.format(module=module))
+    (folder / "work").mkdir()
+    options = ["--account", "m1", "--nodes", "2", "--launcher", launcher, "--image", "localhost/tiny"]
+    script = run_program(
+        [sys.executable, "-m", "builder", "--project", folder, "job", "t", *options, "--", "python", "x"],
+        clean_environment(PYTHONPATH=CLONE, HOME=folder),
+    ).stdout
+    lines = script.partition("\ntask() {")[2].partition("export -f task")[0]
+    variables = {"SLURM_SUBMIT_DIR": f"{folder}/work", "BUILDER_IMAGE": "localhost/tiny"}
+    variables["PODMANHPC_WAIT_TIMEOUT"] = "120"
+    line = f"task() {{{lines.replace('/dev/cxi_sbl', '/dev/null')}\ntask"
+    done = run_program(["bash", "-euc", line], env | JOB | variables, check=False)
+    program = "torchrun" if launcher == "torchrun" else "python"
+    assert f"ran /bin/{program} in {folder}/work" in done.stdout, done.stderr

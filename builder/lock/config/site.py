@@ -45,6 +45,12 @@ _PASS_ENV = tuple(read_beside(__file__, "pass_env.txt").split())
 
 #: Keys of a runtime that become options on its command line.
 _COMMAND_LINE = ("program", "options", "gpu", "ranks")
+#: Keys of a runtime that only one family has, and its programs.
+_ONLY_FOR = (
+    ("clean_env", "sif", "singularity and apptainer"),
+    ("optional_binds", "sif", "singularity and apptainer"),
+    ("replaces", "engine", "docker, podman and podman-hpc"),
+)
 
 
 class Gpu(Model):
@@ -133,6 +139,10 @@ class Runtime(Model):
     """
     ranks: tuple[ShellTextField, ...] = ()
     """Added when several containers communicate with each other."""
+    replaces: dict[Option, tuple[Option, ...]] = Field(default_factory=dict)
+    """What an option brings itself or does not allow, by the beginnings of options: those are left
+    out beside it. For docker, podman and podman-hpc only.
+    """
     binds: tuple[Bind, ...] = ()
     """Files and folders of the host to mount into every container."""
     env: Variables = Field(default_factory=dict)
@@ -169,10 +179,9 @@ class Runtime(Model):
 
     @model_validator(mode="after")
     def _options_fit_kind(self) -> Runtime:
-        for key in ("clean_env", "optional_binds"):
-            if getattr(self, key) and self.family != "sif":
-                only = f"{key}: for singularity and apptainer only"
-                raise ValueError(f"{only}, not for {self.kind}")
+        for key, family, kinds in _ONLY_FOR:
+            if getattr(self, key) and self.family != family:
+                raise ValueError(f"{key}: for {kinds} only, not for {self.kind}")
         if self.annotations and self.kind != "edf":
             raise ValueError(f"annotations are for edf only, not for {self.kind}")
         useless = [key for key in _COMMAND_LINE if self.family == "plugin" and getattr(self, key)]

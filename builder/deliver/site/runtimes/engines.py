@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from builder.core.errors import UsageError
 from builder.core.model import Image
 from builder.core.workspace import Workspace
@@ -12,6 +14,9 @@ from .runtime import ContainerRuntime
 
 #: Options for the host's network.
 _HOST_NETWORK = {"--network=host", "--net=host"}
+#: As ``site.runtime.replaces``, for all sites. Engines take one network (docker 20.10, podman 4.3
+#: and 5.8), and podman no size of /dev/shm beside the host's, which docker ignores.
+_REPLACES = {"--network=host": ("--net=",), "--ipc=host": ("--shm-size=",)}
 
 
 class EngineRuntime(ContainerRuntime):
@@ -22,14 +27,13 @@ class EngineRuntime(ContainerRuntime):
 
     def _invocation(self, container: Container) -> Invocation:
         request, settings = container.request, self.settings
-        words = ["--rm"]
-        if request.interactive:
-            words.append("-it")
-        words += [ShellText(option) for option in settings.options]
-        words += self.gpu_options(request.gpus)
+        options: list[str] = [ShellText(option) for option in settings.options]
+        options += self.gpu_options(request.gpus)
         if request.ranks:
-            words += [ShellText(option) for option in settings.ranks]
-        words += [*container.options, *container.words("-v", "-e", "-w")]
+            options += [ShellText(option) for option in settings.ranks]
+        options = once([*options, *container.options], {**_REPLACES, **settings.replaces})
+        words = ["--rm", *(["-it"] if request.interactive else []), *options]
+        words += container.words("-v", "-e", "-w")
         program = (settings.command, "run")
         return Invocation(program, tuple(words), request.image, container.command)
 
@@ -55,6 +59,26 @@ class EngineRuntime(ContainerRuntime):
         if not _HOST_NETWORK & {*self.settings.options, *self.settings.ranks}:
             message = f"{self.recipe.site_title}: no browser reaches a server in the container"
             raise UsageError(message, "add --network=host to site.runtime.ranks in the recipe")
+
+
+def once(words: Iterable[str], replaces: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return options, each once, and without those that another one replaces.
+
+    Args:
+        words: options, as ``--name=value``, or name and value as two words.
+        replaces: see :attr:`builder.lock.config.site.Runtime.replaces`.
+    """
+    gone = tuple(option for word in words for option in replaces.get(word, ()))
+    kept, rest = list[str](), iter(words)
+    for word in rest:
+        is_whole = (
+            word.startswith("--") and "=" in word
+        )  # else it may be the value of the one before
+        if f"{word}=" in gone:
+            next(rest, None)  # its value
+        elif not word.startswith(gone) and not (is_whole and word in kept):
+            kept.append(word)
+    return kept
 
 
 class DockerRuntime(EngineRuntime):

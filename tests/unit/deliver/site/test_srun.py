@@ -170,5 +170,7 @@ def test_useless_keys(tmp_path: Path) -> None:
         ConfigError, match="optional_binds: for singularity and apptainer only, not for pyxis"
     ):
         make_recipe(tmp_path, runtime={"kind": "pyxis", "optional_binds": ["/x"]})
+    with pytest.raises(ConfigError, match="replaces: for docker, podman and podman-hpc only, not for pyxis"):
+        make_recipe(tmp_path, runtime={"kind": "pyxis", "replaces": {"--a": ["--b"]}})
     with pytest.raises(ConfigError, match="jobs with pyxis run a squashfs"):
         make_recipe(tmp_path, format="sif", runtime=RUNTIME)
