@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.core.model import Image
+from builder.core.errors import ImageError, RegistryError
+from builder.core.model import OCI_INDEX, Image, canonical_json
 from builder.core.store.blobs import Store
 from builder.deliver.publishing.destination import RegistryDestination
 from builder.deliver.publishing.keys import PublicKey, SigningKey
@@ -22,10 +25,11 @@ from builder.deliver.publishing.signatures import add_signature, read_signatures
 from builder.formats.oci.digest import sha256
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.credentials import ANONYMOUS
-from builder.formats.registry.referrers import Artifact, AttachedFile
+from builder.formats.registry.referrers import Artifact, AttachedFile, attach, referrers
+from tests.integration.conftest import CLONE
 from tests.support import parts
 from tests.support.images import make_layer, make_test_image, push_tagged
-from tests.support.install_registries import install_cosign, install_podman
+from tests.support.install_registries import install_cosign, install_oras, install_podman
 from tests.support.parts import Registry
 from tests.support.programs import run_program
 
@@ -286,6 +290,77 @@ def test_cosign_refuses(
 ) -> None:
     """cosign does not compare the repository: it accepts a signed image of another one."""
     assert cosign_verify(programs, pair[1], f"{place.to.name}@{attacked}").returncode != 0
+
+
+def documented(place: Place) -> list[str]:
+    """The words of the ``cosign verify`` of docs/howto/releases.md, for an image of the test's registry."""
+    page = (CLONE / "docs/howto/releases.md").read_text()
+    (found,) = re.findall(r"^    cosign (verify(?:.*\\\n)*.*)$", page, re.MULTILINE)
+    *words, image = shlex.split(found.replace("\\\n", " "))
+    assert image == "registry.example.org/team/mine:26.10"
+    return [*words, "--allow-http-registry", f"{place.to.name}:26.10"]
+
+
+def test_cosign_beside_a_bundle(
+    programs: Programs, place: Place, pair: tuple[Path, Path], key: SigningKey
+) -> None:
+    """The documented command accepts builder's signature beside an attestation of somebody else.
+
+    Where anything in the new format is attached, cosign 3.1.1 reads no other signature by default. podman 5.4
+    and 5.8 and skopeo 1.18 and 1.22 read the old format alone, so builder signs in that.
+    """
+    image = place.push("signed", "26.10")
+    add_signature(place.to, image.digest, key, {})
+    programs.run("cosign", "generate-key-pair", "--output-key-prefix", "audit")
+    (programs.home / "predicate.json").write_text("{}")
+    (programs.home / "release.pub").write_bytes(pair[1].read_bytes())
+    assert programs.run("cosign", *documented(place), check=False).returncode == 0
+    words = ["--key", "audit.key", "-y", "--allow-http-registry", *OFFLINE, "--type", "custom"]
+    reference = f"{place.to.name}@{image.digest}"
+    programs.run("cosign", "attest", *words, "--predicate", "predicate.json", reference)
+    done = programs.run("cosign", *documented(place), check=False)
+    assert done.returncode == 0, done.stderr
+    (seen,) = json.loads(done.stdout)
+    assert seen["critical"]["image"]["docker-manifest-digest"] == image.digest
+    (programs.home / "release.pub").write_bytes((programs.home / "audit.pub").read_bytes())
+    assert programs.run("cosign", *documented(place), check=False).returncode != 0
+
+
+def test_copied_by_cosign(programs: Programs, place: Place, host: str, key: SigningKey) -> None:
+    """cosign copy (3.1.1) lets the tag of the list name the image. builder says so for each registry, for
+    docker-registry 2.8 too, which returns no manifest of a type that was not asked for; oras copy -r (1.3.3)
+    copies the list over it.
+    """
+    oras = parts.installed(install_oras, "oras")
+    image = place.push("signed", "latest")
+    entry = attach(place.to.client, place.to.repository, image.manifest_descriptor, SBOM)
+    add_signature(place.to, image.digest, key, {})
+    source, name = f"{place.to.name}:latest", f"{place.to.repository}/copy"
+    programs.run("cosign", "copy", "--allow-http-registry", source, f"{host}/{name}:latest")
+    with RegistryClient(host, ANONYMOUS) as client:
+        assert client.manifests.head(name, signature_tag(image.digest)), "the signatures are copied"
+        for use in (
+            lambda: referrers(client, name, image.digest),
+            lambda: attach(client, name, image.manifest_descriptor, SBOM),
+        ):
+            with pytest.raises(RegistryError, match="is not a list of attached artifacts but") as caught:
+                use()
+            assert "copy with oras copy -r" in (caught.value.hint or "")
+        plain = ["--from-plain-http", "--to-plain-http"]
+        run_program([oras, "copy", "-r", *plain, source, f"{host}/{name}:latest"], programs.env)
+        assert [one.digest for one in referrers(client, name, image.digest)] == [entry]
+
+
+def test_index_as_signatures(place: Place, host: str, key: SigningKey) -> None:
+    """An index under the tag of signatures is an error that names it, on docker-registry 2.8, too."""
+    image = place.push("signed", "latest")
+    with RegistryClient(host, ANONYMOUS) as client:
+        there = replace(place, to=replace(place.to, client=client))
+        there.push("signed", "latest")
+        index = canonical_json({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []})
+        client.manifests.put(there.to.repository, signature_tag(image.digest), index, OCI_INDEX)
+        with pytest.raises(ImageError, match="has no config or layers"):
+            read_signatures(there.to, image.digest, [key.public])
 
 
 def test_signed_by_cosign(programs: Programs, place: Place, key: SigningKey, pair: tuple[Path, Path]) -> None:

@@ -31,6 +31,7 @@ from tests.support.install_registries import (
     install_cosign,
     install_crane,
     install_mmdebstrap,
+    install_oras,
     install_podman,
     install_podman_hpc,
     install_slurm,
@@ -114,8 +115,13 @@ def install_all(folder: Path, *, heavy: bool) -> list[str]:
     if heavy:
         more = [(install_folder, "torch"), (install_folder, "ray"), (install_apptainer, "apptainer")]
         more += [(install_slurm, f"slurm-{suite}") for suite in SLURM_SUITES]
-        more += [(install_mmdebstrap, "mmdebstrap")]
-        more += [(install_cosign, "cosign"), (install_podman, "podman"), (install_podman_hpc, "podman-hpc")]
+        more += [
+            (install_cosign, "cosign"),
+            (install_mmdebstrap, "mmdebstrap"),
+            (install_oras, "oras"),
+            (install_podman, "podman"),
+            (install_podman_hpc, "podman-hpc"),
+        ]
         parts = [*more, *parts]
     with ThreadPoolExecutor(len(parts)) as pool:
         return [line for line in pool.map(lambda part: failure(*part), parts) if line]

@@ -68,6 +68,15 @@ def install_mmdebstrap(prefix: Path) -> Path:
     return _install_deb("mmdebstrap", prefix, "1")
 
 
+def install_oras(prefix: Path) -> Path:
+    """The path of ``oras`` (1.3) in ``prefix``, installed there (about 4 s) when it is not yet.
+
+    Raises:
+        NotInstalled: no Debian mirror, or a tool is missing.
+    """
+    return _install_deb("oras", prefix, "1")
+
+
 def _install_deb(name: str, prefix: Path, version: str) -> Path:
     """The path of a program in ``prefix``, from the package of Debian sid with its name."""
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from builder.core.errors import ImageError, UsageError
-from builder.core.model import OCI_MANIFEST, Descriptor, Image, Layer
+from builder.core.model import Descriptor, Image, Layer
 from builder.core.parallel import Advance, in_parallel, run_task
 from builder.core.progress import QUIET, Reporter, working
 from builder.core.settings import Settings, expand_home
@@ -120,7 +120,7 @@ class RegistryDestination:
 
     def artifact(self, digest: str) -> Attached:
         """Return an attached artifact by its digest, whatever the registry lists."""
-        data, _, _ = self.client.manifests.get(self.repository, digest, [OCI_MANIFEST])
+        data, _, _ = self.client.manifests.get(self.repository, digest)
         read = partial(self.client.blobs.get, self.repository)
         return referrers.read_artifact(data, read, self.name)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from builder.core.errors import HashMismatch, ImageError, RegistryError
@@ -70,7 +69,7 @@ class Manifests:
         """
         status = 0
         if self._has_head is not False:
-            answer = self._read("HEAD", repository, ref, ACCEPT)
+            answer = self._read("HEAD", repository, ref)
             status, found = answer.status, _descriptor(answer, ref)
             if found is not None:
                 self._has_head = True
@@ -90,15 +89,14 @@ class Manifests:
             self._has_head = False
         return found
 
-    def get(
-        self, repository: str, ref: str, accept: Sequence[str] = ACCEPT
-    ) -> tuple[bytes, str, str]:
+    def get(self, repository: str, ref: str) -> tuple[bytes, str, str]:
         """Return a manifest or index: its bytes, media type and digest, verified.
+
+        All types are asked for: docker-registry 2.8 answers as if another one did not exist.
 
         Args:
             repository: in the registry.
             ref: a tag or digest.
-            accept: the media types to ask for.
 
         Raises:
             RegistryError: it does not exist, or the registry refuses.
@@ -106,7 +104,7 @@ class Manifests:
             ImageError: its media types contradict each other, or it is both a manifest and an
                 index.
         """
-        answer = self._read("GET", repository, ref, accept)
+        answer = self._read("GET", repository, ref)
         name = self._name(repository, ref)
         if answer.status != 200:
             raise self._transport.refusal(answer, f"return {name}")
@@ -234,8 +232,8 @@ class Manifests:
             "this is a fault of the registry: ask its owner",
         )
 
-    def _read(self, method: str, repository: str, ref: str, accept: Sequence[str]) -> Answer:
-        headers, path = {"Accept": ", ".join(accept)}, f"manifests/{ref}"
+    def _read(self, method: str, repository: str, ref: str) -> Answer:
+        headers, path = {"Accept": ", ".join(ACCEPT)}, f"manifests/{ref}"
         return self._transport.ask(self._transport.request(method, repository, path, headers))
 
     def _send(self, request: Request, tries: int) -> Answer:

@@ -211,11 +211,12 @@ def _listed_by_tag(
     if current is None:
         return [], None
     name = f"{client.host}/{repository}:{tag}"
-    data, media_type, _ = client.manifests.get(repository, current.digest, [OCI_INDEX])
+    data, media_type, _ = client.manifests.get(repository, current.digest)
     if media_type != OCI_INDEX:
         raise client.error(
             f"{name} is not a list of attached artifacts but {media_type}",
-            "something else uses this tag, which the OCI reserves: delete it there",
+            "the OCI reserves this tag for the list: after cosign copy (3.1), copy with oras copy -r, "
+            "which replaces it; else delete the tag there",
         )
     return parse_referrers(data, name), current.digest
 
