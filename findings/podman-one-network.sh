@@ -14,7 +14,9 @@
 # "Timeout waiting for shared-run start". Command lines for docker with --ipc=host --shm-size=8g fail with podman.
 # Needs podman on the PATH; no image is downloaded.
 set -euo pipefail
-last_line() { podman run --pull=never "$@" nosuchimage:1 true 2>&1 | tail -n 1; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+last_line() { podman --root "$work/root" --runroot "$work/run" run --pull=never "$@" nosuchimage:1 true 2>&1 | tail -n 1; }
 for option in network ipc pid uts userns; do
     seen=$(last_line "--$option=host" "--$option=host" || true)
     echo "--$option=host twice: $seen"
