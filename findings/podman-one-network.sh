@@ -16,7 +16,10 @@
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-last_line() { podman --root "$work/root" --runroot "$work/run" run --pull=never "$@" nosuchimage:1 true 2>&1 | tail -n 1; }
+last_line() { # OPTION...: what podman says last
+    podman --storage-driver vfs --root "$work/root" --runroot "$work/run" \
+        run --pull=never "$@" nosuchimage:1 true 2>&1 | tail -n 1
+}
 for option in network ipc pid uts userns; do
     seen=$(last_line "--$option=host" "--$option=host" || true)
     echo "--$option=host twice: $seen"
