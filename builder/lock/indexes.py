@@ -23,6 +23,7 @@ from builder.formats.net.trust import network_hint
 from builder.formats.net.urlvariables import expanded
 
 from .config.recipe import Recipe
+from .cuda import warn_of_versions
 from .request import SolveRequest
 from .spec import IndexPin
 
@@ -260,8 +261,9 @@ def check_kind(
     )
 
 
-def warn_of_kind(recipe: Recipe, packages: Iterable[LockedPackage], reporter: Reporter) -> None:
-    """Warn about packages for CUDA in the lock of a recipe for other GPUs or none."""
+def warn_of_kind(recipe: Recipe, packages: Sequence[LockedPackage], reporter: Reporter) -> None:
+    """Warn about packages for CUDA in a lock for other GPUs or none, and for two versions of it."""
+    warn_of_versions(recipe, packages, reporter)
     if found := _for_cuda(recipe, (package.name for package in packages)):
         reporter.warn(
             f"{recipe.name}: packages are {found}: write gpu: {{vendor: nvidia}} into {recipe.source}, or "

@@ -356,6 +356,7 @@ DYNAMIC = {
     "lock/config/fields.py: ": "a value of a recipe",
     "lock/config/queues.py: value": "compiled only",
     "lock/hints.py: ": "a word, and the messages of uv",
+    "lock/cuda.py: pattern": "beginnings of a name with its version",
     "lock/othertools.py: pattern": "beginnings of lines",
     "lock/tomlfile.py: ": "a word",
     "lock/urls.py: secret": "a word",
