@@ -172,6 +172,16 @@ def test_line(tmp_path: Path) -> None:
             "the base has it, add to",
         ),
         (
+            "`dep` was filtered by `exclude-newer` to only include packages uploaded before 2020-01-02. "
+            "The requested version, v1.17.0, was published at 2024-12-04T17:35:26.475Z. Consider using",
+            "exclude-newer hides dep of 2024-12-04: use a later date",
+        ),
+        (
+            "`dep` was filtered by `exclude-newer` to only include packages uploaded before 2020-01-02. "
+            "The latest version satisfying the requirement is v1.0. Consider using `exclude-newer-package`",
+            "exclude-newer hides dep: where the index has no upload dates, leave it out; else use a",
+        ),
+        (
             "six>=2",
             "conda provides six 1.16, and pip must not install it a second time: remove",
         ),

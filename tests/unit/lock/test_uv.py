@@ -156,8 +156,10 @@ def test_warnings(solve: Callable[..., tuple[dict[str, str], list[str]]], tmp_pa
 
 
 def test_date(solve: Callable[..., tuple[dict[str, str], list[str]]]) -> None:
-    with pytest.raises(SolveError, match="exclude-newer"):
+    """The index has no upload dates: no date helps (uv 0.13.9)."""
+    with pytest.raises(SolveError, match="exclude-newer") as error:
         solve("dependencies = ['dep']\n[tool.uv]\nexclude-newer = '2020-01-01'\n")
+    assert "hides dep: where the index has no upload dates, leave it out" in error.value.hint
 
 
 def test_variable_in_a_setting(
