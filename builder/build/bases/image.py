@@ -125,5 +125,5 @@ def no_such_base(reference: str, path: Path) -> ImageError:
             f"BUILDER_MIRRORS='{kind}:{written}={kind}:COPY'"
         )
     else:
-        hint = "correct the path; it is relative to the project folder"
+        hint = "correct the path, relative to the project folder; for oci:dist:NAME: builder build NAME"
     return ImageError(f"base {reference}: {path} does not exist", hint)

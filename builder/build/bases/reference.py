@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from builder.core.datafiles import table
 from builder.core.errors import ConfigError, RegistryError
 from builder.core.settings import expand_home
 from builder.formats.oci.reference import Reference
 
 _SUITES = ("bullseye", "bookworm", "trixie", "sid")
-_OWN = "without a registry: base: debian:bookworm"
+_OWN = "for an image of this project: oci:dist:TARGET; without a registry: base: debian:bookworm"
 KINDS = ("docker", "oci", "docker-archive", "debian", "sif")
 _FORMS = (
     "write it as docker://host/repository:tag, oci:DIR[:TAG], docker-archive:FILE, debian:SUITE "
@@ -45,7 +46,10 @@ def split_reference(reference: str) -> tuple[str, str]:
 
 def _meant(reference: str) -> str:
     """Return the hint for a reference without its kind; empty if it is not known what is meant."""
-    plain = reference.removeprefix("docker:").removeprefix("docker-daemon:").removeprefix("oras://")
+    for kind, hint in table(__file__, "copies.yaml").items():
+        if reference.startswith(kind):
+            return str(hint.format(reference.removeprefix(kind)))
+    plain = reference.removeprefix("docker:").removeprefix("oras://")
     if plain.endswith(".sif"):
         return f"write base: sif:{plain}"
     if plain.endswith((".tar", ".tar.gz", ".tgz")):

@@ -126,6 +126,25 @@ def test_damaged_layer_in_layout(made: Image, store: Store, given: Settings, tmp
         ),
         ("images/lumi.sif", [], "not a reference to an image", "write base: sif:images/lumi.sif"),
         ("base.tar", [], "not a reference to an image", "write base: docker-archive:base.tar"),
+        ("mine", [], "not a reference to an image", "for an image of this project: oci:dist:TARGET"),
+        (
+            "docker-daemon:mine:latest",
+            [],
+            "not a reference to an image",
+            "docker save -o base.tar mine:latest; then write base: docker-archive:base.tar",
+        ),
+        (
+            "containers-storage:localhost/mine",
+            [],
+            "not a reference to an image",
+            "podman save -o base.tar localhost/mine; then write base: docker-archive:base.tar",
+        ),
+        (
+            "oci-archive:mine.tar",
+            [],
+            "not a reference to an image",
+            "mkdir base && tar -C base -xf mine.tar; then write base: oci:base",
+        ),
         ("./layout", [], "not a reference to an image", "write base: oci:./layout for an OCI layout"),
         ("docker://HOST/X", [], "1: base: 'HOST/X'", "write it in lower case"),
         ("debian:bookworm", ["git curl"], "2: base_packages: 'git curl'", "write base_packages: [git, curl]"),
@@ -142,6 +161,12 @@ def test_check_base(tmp_path: Path, base: str, packages: list[str], message: str
         check_base(recipe)
     assert caught.value.message.startswith(f"{source}:") and message in caught.value.message
     assert hint in caught.value.hint
+
+
+def test_own_image_before_its_build(store: Store, given: Settings, tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="/dist does not exist") as caught:
+        resolve_base("oci:dist:mine", WantedBase("amd64", root=tmp_path), Workspace(given, store))
+    assert "for oci:dist:NAME: builder build NAME" in caught.value.hint
 
 
 def test_check_base_accepts(tmp_path: Path) -> None:
