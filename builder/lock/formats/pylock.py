@@ -29,6 +29,8 @@ from .common import RESTORE, PackageMaker, check_groups, read_toml
 from .foreign import ForeignLock, LockTarget
 
 _NEWEST = Version("1.0")
+#: The hint for a package without files: pdm 2.29.4 exports none beside hishel 2, with exit code 0.
+_NO_FILES = "export it again; with pdm, before: pdm self add 'hishel<2'"
 _Origin = PackageVcs | PackageDirectory | PackageArchive | PackageWheel | PackageSdist
 
 
@@ -108,7 +110,8 @@ def parse_pylock(path: Path) -> Pylock:
             raise ValueError(f"lock-version {lock.lock_version}, and builder reads {_NEWEST}")
         return lock
     except (PylockValidationError, ValueError, TypeError, AttributeError, RecursionError) as e:
-        raise LockError(f"{path}: not a valid pylock.toml: {e}", RESTORE) from None
+        hint = _NO_FILES if "sdist and wheels are not set" in str(e) else RESTORE
+        raise LockError(f"{path}: not a valid pylock.toml: {e}", hint) from None
 
 
 def _read(package: Package, origin: _Origin, maker: PackageMaker) -> LockedPackage | SourceSpec:

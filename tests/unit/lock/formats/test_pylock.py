@@ -134,6 +134,23 @@ def test_damage(tmp_path: Path, old: str, new: str, said: str) -> None:
     assert caught.value.message.startswith(str(tmp_path / "pylock.toml"))
 
 
+def test_package_without_files(tmp_path: Path) -> None:
+    """pdm 2.29.4 writes this beside hishel 2.0.0, and ends with exit code 0; hishel 1.4.0 helps."""
+    bare = """\
+lock-version = "1.0"
+created-by = "pdm"
+[[packages]]
+name = "six"
+version = "1.17.0"
+marker = "\\"default\\" in dependency_groups"
+[packages.tool.pdm]
+dependencies = []
+"""
+    with pytest.raises(LockError, match="not a valid pylock") as caught:
+        read(written(tmp_path, "pylock.toml", bare))
+    assert caught.value.hint == "export it again; with pdm, before: pdm self add 'hishel<2'"
+
+
 def test_wheel_of_the_project(tmp_path: Path) -> None:
     text = (
         LOCK
