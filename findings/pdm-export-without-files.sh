@@ -9,8 +9,8 @@
 # Output seen:
 #   hishel 2.0.0: exit code 0, 0 wheels
 #   hishel 1.4.0: exit code 0, 1 wheels
-# Who is hurt: whoever exports in CI, where pdm is installed anew each time. The file is written and committed;
-# what reads it later (pip, uv, packaging) refuses it, or installs nothing.
+# Who is hurt: whoever exports in CI, where pdm is installed anew each time. The file is written and committed,
+# and packaging 26.4 refuses it later: "Exactly one of vcs, directory, archive must be set".
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

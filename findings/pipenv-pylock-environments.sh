@@ -35,8 +35,7 @@ from packaging.pylock import Pylock
 
 list(Pylock.from_dict(tomllib.load(open("pylock.toml", "rb"))).select())
 PYTHON
-pip=$(says "$bin/pip" install --target "$work/target" --requirements-from-pylock pylock.toml)
-[ "$pip" = installs ] || pip=$(says "$bin/pip" install --target "$work/target" -r pylock.toml)
+pip=$(says "$bin/pip" install --target "$work/target" -r pylock.toml)
 packaging=$(says "$bin/python" "$work/select.py")
 uv=$(says "$bin/uv" pip install --no-config --target "$work/uv" -r pylock.toml)
 echo "pip: $pip"
