@@ -18,7 +18,7 @@ from builder.core.errors import ConfigError, RegistryError
 from builder.core.settings import expand_home
 from builder.formats.oci.reference import Reference
 
-_SUITES = ("bullseye", "bookworm", "trixie", "sid")
+_SUITES = ("bullseye", "bookworm", "trixie", "forky", "sid")
 _OWN = "for an image of this project: oci:dist:TARGET; without a registry: base: debian:bookworm"
 KINDS = ("docker", "oci", "docker-archive", "debian", "sif")
 _FORMS = (

@@ -59,6 +59,8 @@ def _for_suite(stanzas: list[dict[str, str]], own: str, wanted: str) -> list[dic
     found = []
     for stanza in stanzas:
         suites = [suite for suite in stanza.get("Suites", "").split() if suite in own_suites]
+        if wanted == "sid":  # it has no updates and no fixes of its own
+            suites = [suite for suite in suites if suite == own]
         if not suites or "main" not in stanza.get("Components", "").split():
             continue
         rewritten = {key: value for key, value in stanza.items() if key != "Architectures"}

@@ -74,6 +74,19 @@ def test_other_suite(apt: Path) -> None:
         sources(apt, "trixie")
 
 
+def test_sid(apt: Path) -> None:
+    """Debian sid has neither updates nor a security suite: apt fails on a Release file that does not exist."""
+    (apt / "sources.list").write_text(
+        "deb http://mirror.example/debian bookworm main\n"
+        "deb http://mirror.example/debian bookworm-updates main\n"
+        "deb http://mirror.example/security bookworm-security main\n"
+    )
+    assert (
+        sources(apt, "sid")
+        == "Types: deb\nURIs: http://mirror.example/debian\nSuites: sid\nComponents: main\n"
+    )
+
+
 def test_no_sources(apt: Path) -> None:
     """A machine without a Debian mirror is an error."""
     with pytest.raises(ImageError, match="name no mirror for Debian bookworm") as caught:
