@@ -119,10 +119,9 @@ def dockerfile(base: BaseImage, name: str, prefix: str, layers: Mapping[str, Lay
 
 def provide_base(request: BuildRequest, base: BaseImage, client: Any) -> str:
     """Load the base into the Docker engine if needed, and return its name there."""
-    image = base.image()
-    config = image.config_descriptor.digest
-    tag = f"builder-base:{config.partition(':')[2][:12]}"
-    if DockerStorage(client).id_of(tag) != config:
+    image, storage = base.image(), DockerStorage(client)
+    tag = f"builder-base:{image.config_descriptor.digest.partition(':')[2][:12]}"
+    if storage.id_of(tag) != storage.image_id(image):
         task = f"loading the base {base.reference} into docker as {tag}"
         with working(request.work.reporter, task):
             docker_load(image, tag, client)

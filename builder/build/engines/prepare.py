@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from builder.build.bases.image import BaseImage
 from builder.build.bases.resolve import is_made_here, open_base, resolve_base
-from builder.build.image.config import MAX_LAYERS, environment, make_image, most_layers
+from builder.build.image.config import environment, layer_limit, make_image, most_layers
 from builder.core.errors import ConfigError, ImageError, LockError
 from builder.core.model import Image, Layer, Lock, LockedBase, LockedPackage, SifImage
 from builder.core.redact import redact
@@ -199,9 +199,11 @@ def python_record(python: LockedPackage, store: Store) -> Record[tuple[str, str]
 def check_layer_count(request: BuildRequest, base: BaseImage, count: int) -> None:
     """Raise ImageError if the target's image, of ``count`` layers, has more than engines take."""
     if request.wheel_of is None and count > most_layers(request.recipe):
+        limit = layer_limit()
         raise ImageError(
             f"the image of target {request.recipe.name} needs {count} layers, {len(base.layers)} of "
-            f"them of its base {redact(base.reference)}; Docker takes at most {MAX_LAYERS}",
+            f"them of its base {redact(base.reference)}; {limit['engine']} takes at most "
+            f"{limit['layers']}",
             "set 'format: sif', which has no layers; or flatten the base ('crane flatten IMAGE', "
             "'podman build --squash-all') and name the result",
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,9 @@ from builder.core.store.durable import durable_file
 from builder.core.store.files import CHUNK, OUTPUT_HINT, space_errors
 from builder.formats.layers.entry import Entry
 from builder.formats.layers.tar import END, header, padding
-from builder.formats.oci.manifest import require_layers
+from builder.formats.oci.layout import EMPTY_INDEX, OCI_LAYOUT, blob_path
+from builder.formats.oci.manifest import REF_NAME, require_layers
+from builder.formats.oci.reference import Reference
 from builder.formats.trees.inflate import inflate
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def write_docker_archive(image: Image, file: Path, repo_tag: str) -> None:
     """Write what ``docker load`` and ``docker-archive:`` read.
 
     gzip layers are copied. zstd layers are written uncompressed, because Docker 20.10 cannot load
-    them.
+    them. Without zstd layers the archive is an OCI layout, too, so readers keep the manifest.
 
     Args:
         image: the image.
@@ -102,8 +104,8 @@ def docker_load(image: Image, repo_tag: str, client: docker.DockerClient) -> str
     require_layers(image, f"load {repo_tag}")
     log.info("loading %s into the Docker engine: %d layers", repo_tag, len(image.layers))
     try:
-        stream = tar_stream(_docker_files(image, repo_tag))
-        answers = client.api.load_image(stream, quiet=True)  # type: ignore[no-untyped-call]
+        files = _docker_files(image, repo_tag, keep_zstd=has_containerd_store(client))
+        answers = client.api.load_image(tar_stream(files), quiet=True)  # type: ignore[no-untyped-call]
         for answer in answers:
             if isinstance(answer, dict) and "error" in answer:
                 what = f"the Docker engine refused {repo_tag}: {answer['error']}"
@@ -114,33 +116,65 @@ def docker_load(image: Image, repo_tag: str, client: docker.DockerClient) -> str
         raise ImageError(f"the Docker engine did not load {repo_tag}: {e}", hint) from None
 
 
-def _docker_files(image: Image, repo_tag: str) -> list[ArchiveFile]:
-    """Return the files of an archive as ``docker save`` wrote it until version 25.
+def has_containerd_store(client: docker.DockerClient) -> bool:
+    """Return whether a Docker engine has containerd's image store, the default of Docker 29.
 
-    A layer's name is a folder named by the blob's digest. The engine recognizes the compression by
-    magic number.
+    There, the id of an image is the digest of its manifest. With the older graph drivers, it is
+    that of its config.
     """
-    config = f"{_hex(image.config_descriptor.digest)}.json"
-    names = [f"{_hex(layer.descriptor.digest)}/layer.tar" for layer in image.layers]
-    listing = canonical_json([{"Config": config, "RepoTags": [repo_tag], "Layers": names}])
-    layers: dict[str, ArchiveFile] = {}  # a layer that the image has twice is written once
-    for name, layer in zip(names, image.layers, strict=True):
-        blob = layer_file(layer)
-        if layer.descriptor.media_type == OCI_LAYER_ZSTD:
-            size = layer.unpacked or sum(map(len, inflate(blob)))
-            layers[name] = ArchiveFile(name, blob, size, layer.diff_id, inflate=True)
-        else:
-            layers[name] = ArchiveFile(name, blob, layer.descriptor.size, layer.descriptor.digest)
-    return [inline("manifest.json", listing), inline(config, image.config), *layers.values()]
+    status = client.info().get("DriverStatus") or ()  # type: ignore[no-untyped-call]
+    return ["driver-type", "io.containerd.snapshotter.v1"] in status
+
+
+def _docker_files(image: Image, repo_tag: str, *, keep_zstd: bool = False) -> list[ArchiveFile]:
+    """Return the files of an archive as ``docker save`` writes it since version 25.
+
+    It is an OCI layout with Docker's ``manifest.json``. Graph drivers and older readers read
+    ``manifest.json``, containerd's image store and podman read ``index.json``. An engine recognizes
+    the compression by magic number.
+
+    Args:
+        image: the image.
+        repo_tag: its name.
+        keep_zstd: whether the reader takes zstd layers. Otherwise they are uncompressed, and the
+            archive is no OCI layout: the manifest lists other layers.
+    """
+    layers = [_docker_layer(layer, keep_zstd=keep_zstd) for layer in image.layers]
+    names = [layer.name for layer in layers]
+    config = _blob(image.config_descriptor.digest, image.config)
+    listing = canonical_json([{"Config": config.name, "RepoTags": [repo_tag], "Layers": names}])
+    files = [inline("manifest.json", listing), config]
+    if not any(layer.inflate for layer in layers):
+        name = Reference.parse(repo_tag)
+        notes = {"io.containerd.image.name": str(name), REF_NAME: name.tag or "latest"}
+        entry = replace(image.manifest_descriptor, annotations=notes).to_json()
+        index = canonical_json({**EMPTY_INDEX, "manifests": [entry]})
+        files += [inline("oci-layout", OCI_LAYOUT), inline("index.json", index)]
+        files.append(_blob(image.digest, image.manifest))
+    # a layer that the image has twice is written once
+    return [*files, *{layer.name: layer for layer in layers}.values()]
+
+
+def _docker_layer(layer: Layer, *, keep_zstd: bool) -> ArchiveFile:
+    """Return a layer as a file of an archive, see :func:`_docker_files`."""
+    described, blob = layer.descriptor, layer_file(layer)
+    if keep_zstd or described.media_type != OCI_LAYER_ZSTD:
+        return ArchiveFile(_name(described.digest), blob, described.size, described.digest)
+    size = layer.unpacked or sum(map(len, inflate(blob)))
+    return ArchiveFile(_name(layer.diff_id), blob, size, layer.diff_id, inflate=True)
+
+
+def _blob(digest: str, data: bytes) -> ArchiveFile:
+    return inline(_name(digest), data)
+
+
+def _name(digest: str) -> str:
+    return str(blob_path(Path(), digest))
 
 
 def inline(name: str, data: bytes) -> ArchiveFile:
     """Return a file whose content is in memory."""
     return ArchiveFile(name, data, len(data))
-
-
-def _hex(digest: str) -> str:
-    return digest.partition(":")[2]
 
 
 def layer_file(layer: Layer) -> Path:

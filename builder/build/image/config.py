@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from builder.build.bases.image import BaseImage
+from builder.core.datafiles import table
 from builder.core.model import (
     DOCKER_LAYER_GZIP,
     OCI_LAYER,
@@ -35,8 +36,6 @@ from .files import ENTRYPOINT
 
 log = logging.getLogger(__name__)
 
-#: Docker's graph drivers take no more, in 20.10 as in 28.5; other engines do (docs/images.md).
-MAX_LAYERS = 125
 #: Annotation and label: how many build steps ran. It is absent where no command ran.
 STEPS = "org.builder.steps"
 #: OCI's media types of layers that Docker names differently. The bytes are the same.
@@ -101,10 +100,16 @@ def make_image(
     return image
 
 
+def layer_limit() -> dict[str, Any]:
+    """Return the engine that runs the fewest layers, with its ``layers``: a row of the table."""
+    limits: list[dict[str, Any]] = table(__file__, "layer_limits.yaml")
+    return min(limits, key=lambda limit: int(limit["layers"]))
+
+
 def most_layers(recipe: Recipe) -> int:
     """Return how many layers an image may have; a SIF or squashfs that is made of it has none."""
     has_layers = recipe.format == "oci" and recipe.site.runtime.family != "plugin"
-    return MAX_LAYERS if has_layers else sys.maxsize
+    return int(layer_limit()["layers"]) if has_layers else sys.maxsize
 
 
 def _annotations(base: BaseImage, recipe: Recipe, lock: Lock, created: str) -> dict[str, str]:

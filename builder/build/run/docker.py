@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from builder.build.image.archive import docker_load
+from builder.build.image.archive import docker_load, has_containerd_store
 from builder.core.errors import BuilderError, RunnerError
 from builder.core.model import Image
 from builder.core.progress import QUIET, Reporter, working
@@ -125,10 +125,7 @@ class DockerRunner(EngineRunner):
 
 
 class DockerStorage(Storage):
-    """The storage of a Docker engine.
-
-    With containerd's image store (Docker 29's default) the id of an image is not its config's
-    digest, and the image is loaded again for each process.
+    """The storage of a Docker engine: graph drivers, or containerd's image store.
 
     Args:
         client: A client of the docker SDK.
@@ -143,6 +140,9 @@ class DockerStorage(Storage):
         self._errors = errors
         self.client = client
         self._reporter = reporter
+
+    def image_id(self, image: Image) -> str:
+        return image.digest if has_containerd_store(self.client) else super().image_id(image)
 
     def names(self, image_id: str) -> list[str] | None:
         with contextlib.suppress(self._errors.NotFound):

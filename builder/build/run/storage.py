@@ -37,7 +37,7 @@ class Storage(ABC):
     """What the names of local images begin with."""
 
     def image_id(self, image: Image) -> str:
-        """Return the id that an image has in the storage: its config's digest."""
+        """Return the id that an image has in the storage: the digest of its config, by default."""
         return image.config_descriptor.digest
 
     @abstractmethod

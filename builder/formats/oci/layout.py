@@ -44,7 +44,7 @@ OCI_LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 #: Layers that are hashed at the same time.
 _THREADS = 8
 _DAMAGED = "the layout is damaged: write it again"
-_EMPTY_INDEX: Mapping[str, Any] = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
+EMPTY_INDEX: Mapping[str, Any] = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
 
 
 def blob_path(folder: Path, digest: str) -> Path:
@@ -92,7 +92,7 @@ def write_layout(
         (folder / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
         with _locked(folder):
             index_file = folder / "index.json"
-            index = read_index(folder) if index_file.exists() else _EMPTY_INDEX
+            index = read_index(folder) if index_file.exists() else EMPTY_INDEX
             missing = [layer for layer in image.layers if not _holds(folder, layer, store)]
             reused = len(image.layers) - len(missing)
             log.info("%s: %d layers added, %d reused", folder, len(missing), reused)
