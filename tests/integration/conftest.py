@@ -29,6 +29,7 @@ from tests.support.install import base_folder
 from tests.support.install_registries import install_crane
 from tests.support.package_folders import package_folder
 from tests.support.parts import (
+    DockerEngine,
     Registry,
     clean_environment,
     installed,
@@ -40,6 +41,7 @@ from tests.support.parts import (
     stop,
     wait_for,
 )
+from tests.support.parts import docker_engine as docker_engine_of
 from tests.support.ports import free_ports
 from tests.support.programs import run_program
 from tests.support.releases import Team, forget_settings
@@ -48,7 +50,17 @@ CLONE = Path(__file__).parents[2]
 
 
 #: Fixtures and parameters that name a part which takes long to install or to use.
-_HEAVY = {"apptainer", "cotainr", "docker", "docker_engine", "podman", "sid", "slurm", "torch"}
+_HEAVY = {
+    "any_docker",
+    "apptainer",
+    "cotainr",
+    "docker",
+    "docker_engine",
+    "podman",
+    "sid",
+    "slurm",
+    "torch",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -291,3 +303,15 @@ def sid() -> Iterator[Suite]:
             yield suite
     except CommandFailed as e:
         part_missing(str(e))
+
+
+@pytest.fixture(scope="session", params=["20.10", "28.5 overlay2", "28.5 containerd"])
+def any_docker(request: pytest.FixtureRequest) -> Iterator[DockerEngine]:
+    """Docker of Debian 12, and Docker of sid with each of its two image stores."""
+    if request.param == "20.10":
+        yield request.getfixturevalue("docker_engine")
+        return
+    suite = request.getfixturevalue("sid")
+    features = {"containerd-snapshotter": request.param.endswith("containerd")}
+    with docker_engine_of(dockerd=suite.command("dockerd"), features=features) as engine:
+        yield engine

@@ -13,9 +13,9 @@ import pytest
 from builder.build.bases.image import BaseImage, WantedBase
 from builder.build.bases.resolve import open_base, resolve_base
 from builder.build.image.archive import docker_load, write_docker_archive
-from builder.build.image.config import make_image, most_layers
+from builder.build.image.config import make_image
 from builder.build.image.files import system_entries, whiteout_entries
-from builder.core.errors import ImageError, RegistryError
+from builder.core.errors import RegistryError
 from builder.core.model import Compression, Image, Lock, LockedBase
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
@@ -275,18 +275,6 @@ def test_docker_loads_and_runs(docker_engine: parts.DockerEngine, whole: Image, 
     assert client.images.get("image-test/archived:1").id == identity
     labels = client.images.get("image-test/archived:1").labels
     assert labels["org.builder.lock"] == "sha256:" + "1" * 64
-
-
-@pytest.mark.docker
-def test_docker_takes_no_more_layers(docker_engine: parts.DockerEngine, tmp_path: Path) -> None:
-    """The largest image that builder makes is one that Docker loads."""
-    store = Store(tmp_path / "cache")
-    most = most_layers(recipe())
-    layers = [layer(store, member(f"many/{n}", b"")) for n in range(most)]
-    assert len(image(store, *layers[1:]).layers) == most
-    docker_load(image(store, *layers[1:]), "image-test/most:1", docker_engine.client)
-    with pytest.raises(ImageError, match="max depth exceeded"):
-        docker_load(image(store, *layers), "image-test/more:1", docker_engine.client)
 
 
 @pytest.mark.podman

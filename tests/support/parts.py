@@ -239,14 +239,25 @@ class DockerEngine:
 
 
 @contextlib.contextmanager
-def docker_engine(options: Sequence[str] = (), *, own_network: bool = False) -> Iterator[DockerEngine]:
-    """Start a Docker engine; ``options`` are added to dockerd's command line.
+def docker_engine(
+    options: Sequence[str] = (),
+    *,
+    own_network: bool = False,
+    dockerd: Sequence[str | Path] = (),
+    features: Mapping[str, bool] | None = None,
+) -> Iterator[DockerEngine]:
+    """Start a Docker engine.
 
-    With ``own_network`` it is in a network namespace of its own, where it can make networks for containers.
+    Args:
+        options: are added to dockerd's command line.
+        own_network: in a network namespace of its own, where it can make networks for containers.
+        dockerd: the command that is dockerd; default: that of this machine.
+        features: of its configuration file.
     """
     need_root()
-    (dockerd,) = need("dockerd")
-    need("runc", "containerd")
+    if not dockerd:
+        dockerd = need("dockerd")
+        need("runc", "containerd")
     with part_folder("dk") as folder:
         log = folder / "log"
         host = f"unix://{folder}/dk.sock"
@@ -254,9 +265,9 @@ def docker_engine(options: Sequence[str] = (), *, own_network: bool = False) -> 
             HOME=folder, DOCKER_HOST=host, DOCKER_CONFIG=folder / "config", DOCKER_BUILDKIT="0"
         )
         (folder / "config").mkdir()
-        (folder / "daemon.json").write_text("{}")
+        (folder / "daemon.json").write_text(json.dumps({"features": dict(features or {})}))
         own = ["--data-root", folder / "data", "--exec-root", folder / "exec", "--pidfile", folder / "dk.pid"]
-        command = [dockerd, "--config-file", folder / "daemon.json", "--host", host, *own, *options]
+        command = [*dockerd, "--config-file", folder / "daemon.json", "--host", host, *own, *options]
         if own_network:
             command = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *command]
         else:

@@ -122,7 +122,7 @@ def has_containerd_store(client: docker.DockerClient) -> bool:
     There, the id of an image is the digest of its manifest. With the older graph drivers, it is
     that of its config.
     """
-    status = client.info().get("DriverStatus") or ()  # type: ignore[no-untyped-call]
+    status = client.info().get("DriverStatus") or ()
     return ["driver-type", "io.containerd.snapshotter.v1"] in status
 
 

@@ -18,6 +18,7 @@ from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from builder.formats.layers.build import make_layer
 from builder.formats.layers.entry import Entry, Inline
+from builder.formats.oci.layout import read_layout
 from tests.support.disk import flip
 from tests.support.image_kit import image, layer, member
 
@@ -38,7 +39,19 @@ def test_docker_archive(store: Store, tmp_path: Path) -> None:
     assert [hashlib.sha256(found[n]).hexdigest() for n in listing["Layers"]] == [
         x.descriptor.digest[7:] for x in made.layers
     ]
-    assert len(found) == 4
+    assert len(found) == 7  # with the index, the manifest and the marker of an OCI layout
+
+
+def test_oci_layout(store: Store, tmp_path: Path) -> None:
+    """The archive is an OCI layout, too: it has the image's own manifest, under Docker's full name."""
+    made = image(store, layer(store, member("a", b"1")))
+    write_docker_archive(made, tmp_path / "a.tar", "builder/tiny:latest")
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        tar.extractall(tmp_path / "layout", filter="data")
+    read = read_layout(tmp_path / "layout", "latest")
+    assert (read.digest, read.config) == (made.digest, made.config)
+    (entry,) = json.loads((tmp_path / "layout/index.json").read_text())["manifests"]
+    assert entry["annotations"]["io.containerd.image.name"] == "docker.io/builder/tiny:latest"
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["size known", "size not known"])
@@ -51,6 +64,7 @@ def test_zstd_layers(store: Store, tmp_path: Path, known: bool) -> None:
     found = content(tmp_path / "a.tar")
     name = json.loads(found["manifest.json"])[0]["Layers"][1]
     assert "sha256:" + hashlib.sha256(found[name]).hexdigest() == one.diff_id
+    assert "index.json" not in found  # its manifest would list layers that are not there
 
 
 def test_deterministic(store: Store, tmp_path: Path) -> None:

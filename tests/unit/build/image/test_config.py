@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from builder.build.image.config import environment, make_image, versions
+from builder.build.image.config import environment, layer_limit, make_image, most_layers, versions
 from builder.core.model import DOCKER_LAYER_GZIP, Descriptor, Layer, Lock, LockedPackage
 from tests.support.image_kit import EPOCH, base, recipe
 
@@ -272,3 +272,10 @@ def test_inherited_config() -> None:
     assert runtime["User"] == "mamba" and runtime["ExposedPorts"] == {"80/tcp": {}}
     assert runtime["Labels"]["a"] == "base" and runtime["Labels"]["b"] == "recipe"
     assert "Healthcheck" not in runtime and "OnBuild" not in runtime and runtime["Cmd"] == ["python"]
+
+
+def test_layer_limit() -> None:
+    """An image has to fit every engine of the table, so the smallest limit counts: Docker's graph drivers."""
+    limit = layer_limit()
+    assert (limit["engine"], limit["storage"], limit["layers"]) == ("Docker", "overlay2", 125)
+    assert most_layers(recipe()) == 125 < most_layers(recipe(format="sif"))

@@ -10,20 +10,36 @@ from typing import Any
 import pytest
 
 from builder.build.run import docker
-from builder.build.run.docker import DockerRunner, docker_address, docker_gpu_options
+from builder.build.run.docker import DockerRunner, DockerStorage, docker_address, docker_gpu_options
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from tests.support.image_kit import settings
+from tests.support.images import make_layer, make_test_image
 
 
 class Engine:
-    """A docker client that knows its runtimes."""
+    """A docker client that knows its runtimes and its image store."""
 
-    def __init__(self, *names: str) -> None:
-        self.names = names
+    def __init__(self, *names: str, status: list[list[str]] | None = None) -> None:
+        self.names, self.status = names, status
 
     def info(self) -> dict[str, Any]:
-        return {"Runtimes": dict.fromkeys(self.names)}
+        return {"Runtimes": dict.fromkeys(self.names), "DriverStatus": self.status}
+
+
+@pytest.mark.parametrize(
+    ("status", "is_manifest"),
+    [
+        ([["driver-type", "io.containerd.snapshotter.v1"]], True),  # Docker 26.1.5, 28.5.2
+        ([["Backing Filesystem", "extfs"], ["Supports d_type", "true"]], False),  # overlay2 of 20.10, 28.5.2
+        (None, False),
+    ],
+)
+def test_image_id(tmp_path: Path, status: list[list[str]] | None, is_manifest: bool) -> None:
+    """In containerd's image store the id of an image is its manifest's digest, elsewhere its config's."""
+    image = make_test_image([make_layer(tmp_path, "a")])
+    found = DockerStorage(Engine(status=status)).image_id(image)
+    assert found == (image.digest if is_manifest else image.config_descriptor.digest)
 
 
 def test_gpu_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
