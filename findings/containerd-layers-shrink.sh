@@ -17,11 +17,11 @@ mirror=$(grep -rhoE 'https?://[^] ]+/debian/?( |$)' /etc/apt/sources.list* | hea
 mmdebstrap --quiet --variant=minbase --include=docker.io=28.5.2+dfsg4-5 \
     --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Check-Valid-Until "false"' \
     sid "$tree" "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror%% *} sid main"
-mkdir "$tree/work" "$tree/host"
+mkdir "$tree/state" "$tree/host"
 holder=
 trap 'if [[ -n $holder ]]; then kill "$holder"; wait "$holder" || true; fi; rm -rf --one-file-system "$work"' EXIT
 start_docker() {
-    echo '{"features": {"containerd-snapshotter": true}}' >"$tree/work/daemon.json"
+    echo '{"features": {"containerd-snapshotter": true}}' >"$tree/state/daemon.json"
     # shellcheck disable=SC2016
     unshare --mount --propagation private sh -euc '
         mount --bind "$1" "$1"
@@ -31,7 +31,7 @@ start_docker() {
         cd "$1"
         pivot_root . host
         umount --lazy /host
-        exec dockerd --config-file /work/daemon.json --host unix:///work/socket --data-root /work/data \
+        exec dockerd --config-file /state/daemon.json --host unix:///state/socket --data-root /state/data \
             --iptables=false --ip6tables=false --bridge=none' start "$tree" >"$work/log" 2>&1 &
     holder=$!
     for _ in $(seq 300); do
@@ -40,7 +40,7 @@ start_docker() {
     done
 }
 ask() {
-    curl --silent --fail --unix-socket "$tree/work/socket" "http://docker/$1" "${@:2}"
+    curl --silent --fail --unix-socket "$tree/state/socket" "http://docker/$1" "${@:2}"
 }
 cat >"$work/archive.py" <<'PYTHON'
 import hashlib, io, json, sys, tarfile
@@ -75,7 +75,7 @@ load() {
 # Prints what the engine answers to a request for a container of an image.
 create() {
     local answer
-    answer=$(curl --silent --unix-socket "$tree/work/socket" http://docker/containers/create \
+    answer=$(curl --silent --unix-socket "$tree/state/socket" http://docker/containers/create \
         --header 'Content-Type: application/json' --data "{\"Image\": \"$1:1\", \"Cmd\": [\"/true\"]}")
     case $answer in
     *'"Id"'*) echo created ;;

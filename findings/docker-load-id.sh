@@ -18,11 +18,11 @@ mirror=$(grep -rhoE 'https?://[^] ]+/debian/?( |$)' /etc/apt/sources.list* | hea
 mmdebstrap --quiet --variant=minbase --include=docker.io=28.5.2+dfsg4-5 \
     --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Check-Valid-Until "false"' \
     sid "$tree" "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror%% *} sid main"
-mkdir "$tree/work" "$tree/host"
+mkdir "$tree/state" "$tree/host"
 holder=
 trap 'if [[ -n $holder ]]; then kill "$holder"; wait "$holder" || true; fi; rm -rf --one-file-system "$work"' EXIT
 start_docker() {
-    echo "{\"features\": {\"containerd-snapshotter\": $1}}" >"$tree/work/daemon.json"
+    echo "{\"features\": {\"containerd-snapshotter\": $1}}" >"$tree/state/daemon.json"
     # shellcheck disable=SC2016
     unshare --mount --propagation private sh -euc '
         mount --bind "$1" "$1"
@@ -32,7 +32,7 @@ start_docker() {
         cd "$1"
         pivot_root . host
         umount --lazy /host
-        exec dockerd --config-file /work/daemon.json --host unix:///work/socket --data-root "/work/data-$2" \
+        exec dockerd --config-file /state/daemon.json --host unix:///state/socket --data-root "/state/data-$2" \
             --iptables=false --ip6tables=false --bridge=none' start "$tree" "$1" >"$work/log" 2>&1 &
     holder=$!
     for _ in $(seq 300); do
@@ -43,11 +43,11 @@ start_docker() {
 stop_docker() {
     kill "$holder"
     wait "$holder" || true
-    rm -f "$tree/work/socket"
+    rm -f "$tree/state/socket"
     holder=
 }
 ask() {
-    curl --silent --fail --unix-socket "$tree/work/socket" "http://docker/$1" "${@:2}"
+    curl --silent --fail --unix-socket "$tree/state/socket" "http://docker/$1" "${@:2}"
 }
 cat >"$work/archive.py" <<'PYTHON'
 import gzip, hashlib, io, json, sys, tarfile
