@@ -75,7 +75,7 @@ def test_other_suite(apt: Path) -> None:
 
 
 def test_sid(apt: Path) -> None:
-    """Debian sid has neither updates nor a security suite: apt fails on a Release file that does not exist."""
+    """Debian sid has neither updates nor a security suite, whose Release files apt would look for."""
     (apt / "sources.list").write_text(
         "deb http://mirror.example/debian bookworm main\n"
         "deb http://mirror.example/debian bookworm-updates main\n"
