@@ -32,10 +32,14 @@ def download(work: Path, packages: Sequence[str], suites: Sequence[str]) -> list
         packages: their names.
         suites: of Debian, where they are; the first is the one whose sources are read.
     """
-    stanzas = [_only(block, suites) for block in apt_sources(suites[0]).split("\n\n")]
-    apt = _private_apt(work, "\n\n".join(s for s in stanzas if s), work / "status")
-    call([*apt, "download", *packages], work / "debs")
+    call([*apt_of(work, suites), "download", *packages], work / "debs")
     return sorted((work / "debs").glob("*.deb"))
+
+
+def apt_of(work: Path, suites: Sequence[str]) -> list[str | Path]:
+    """The command line of an apt-get for these suites of Debian, which knows no installed package."""
+    stanzas = [_only(block, suites) for block in apt_sources(suites[0]).split("\n\n")]
+    return _private_apt(work, "\n\n".join(s for s in stanzas if s), work / "status")
 
 
 def extract(packages: Sequence[str], suite: str, folder: Path) -> None:
@@ -84,6 +88,7 @@ def _private_apt(work: Path, sources: str, status: Path) -> list[str | Path]:
         "Dir::Cache": work / "cache",
         "APT::Sandbox::User": "root",
         "Acquire::Languages": "none",
+        "Acquire::Check-Valid-Until": "false",
         "Acquire::Retries": "3",
     }
     apt: list[str | Path] = ["apt-get", "-qq", *(f"-o{k}={v}" for k, v in options.items())]

@@ -21,6 +21,7 @@ import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 
 from builder.build.bases.debian_libraries import debian_package
 from builder.build.bases.image import BaseImage
@@ -30,21 +31,26 @@ from builder.core.store.blobs import Store
 from builder.core.store.records import Record
 from builder.core.workspace import Workspace
 from builder.formats.layers.cache import cache_key
-from builder.formats.layers.libraries import Libraries, is_library, recorded_libraries
+from builder.formats.layers.libraries import (
+    Libraries,
+    is_library,
+    recorded_libraries,
+    with_needed,
+)
 from builder.formats.layers.packages import Packages
 from builder.lock.config.recipe import Recipe
 
 log = logging.getLogger(__name__)
 
 #: Part of the key of records. Increase it when other libraries of the same image are missing.
-_FORMAT = 2
+_FORMAT = 3
 #: Libraries of the GPU's driver, which the runtime brings into the container.
 _DRIVER = r"lib(cuda|cudadebugger|nvcuvid|nvoptix|nvidia-.+|(EGL|GLX)_nvidia)\.so.*"
 #: Libraries of the host's MPI and network, which a site with ``mpi:`` brings.
 _MPI = r"lib(mpi(cxx|fort|_.+)?|cxi|fabric|pmi2?|pmix)\.so.*"
-#: ``x.so``, ``x.abi3.so``, ``x.cpython-311-x86_64-linux-gnu.so``; since CPython 3.15 ``x.abi3t.so`` and
+#: ``x.so``, ``x.abi3.so``, ``lib.cpython-311-x86_64-linux-gnu.so``; since CPython 3.15 ``x.abi3t.so`` and
 #: ``x.abi3-x86_64-linux-gnu.so``.
-_EXTENSION = r"(?!lib)[A-Za-z_]\w*(\.(abi3t?|cpython)[\w-]*)?\.so"
+_EXTENSION = r"((?!lib)[A-Za-z_]\w*|[A-Za-z_]\w*\.(abi3|cpython)[\w-]*)\.so"
 #: Copies of libraries that an extension module is linked to, and plugins.
 _LINKED = r"\.libs/|/plugins/"
 #: Extension modules that a package imports if they work.
@@ -82,10 +88,24 @@ def missing_libraries(
             below = _names(path for path in paths if not path.startswith(hidden))
             files, owners = _files(layers, packages, work.store)
         brought = f"{_DRIVER}|{_MPI}" if recipe.site.mpi else _DRIVER
-        known = tuple(_missing(files, owners, below, brought))
+        known = _with_packages(_missing(files, owners, below, brought), below, base, work)
         record.write(known)
     log.info("libraries that the image does not have: %d", len(known))
     return known
+
+
+def _with_packages(
+    missing: Iterable[MissingLibrary], below: Set[str], base: BaseImage, work: Workspace
+) -> tuple[MissingLibrary, ...]:
+    """Return missing libraries with the packages that have them, if the base has apt."""
+    found = tuple(missing)
+    if not found or not any(name.startswith("libapt-pkg.so.") for name in below):
+        return found
+    # imported here: a build with nothing changed reads no base
+    from builder.build.bases.dpkg import find_system
+
+    name, version, _ = find_system(base, work)
+    return tuple(replace(x, os_package=debian_package(x.name, name, version)) for x in found)
 
 
 def base_libraries(base: BaseImage, store: Store, paths: Iterable[str] = ()) -> Sequence[str]:
@@ -144,15 +164,13 @@ def _missing(
     for path, names in files.items():
         for name in names:
             using[name].append(path)
-    has_apt = any(name.startswith("libapt-pkg.so.") for name in below)
     absent = using.keys() - below - _names(files) - {""}
     absent = {name for name in absent if not re.fullmatch(brought, name)}
     loaded = _loaded(files, owners, absent)
     for name in sorted(absent):
         required = [path for path in using[name] if posixpath.basename(path) in loaded]
         who = sorted({owners[path] for path in required or using[name]})
-        package = debian_package(name) if has_apt else ""
-        yield MissingLibrary(name, tuple(who), not required, package)
+        yield MissingLibrary(name, tuple(who), not required)
 
 
 def _loaded(files: Libraries, owners: Mapping[str, str], absent: Set[str]) -> set[str]:
@@ -176,16 +194,4 @@ def _loaded(files: Libraries, owners: Mapping[str, str], absent: Set[str]) -> se
     alternatives = [path for path in files if re.fullmatch(_ALTERNATIVES, path)]
     if not any(absent.isdisjoint(files[path]) for path in alternatives):
         loaded.update(map(posixpath.basename, alternatives))
-    return _with_needed(files, loaded)
-
-
-def _with_needed(files: Libraries, loaded: set[str]) -> set[str]:
-    """Return names of files with those of all that they need, itself or by way of others."""
-    needs: dict[str, set[str]] = defaultdict(set)
-    for path, needed in files.items():
-        needs[posixpath.basename(path)].update(needed)
-    found, fresh = set(loaded), loaded
-    while fresh:
-        fresh = set[str]().union(*(needs[name] for name in fresh)) - found
-        found |= fresh
-    return found
+    return with_needed(files, loaded)

@@ -1,10 +1,11 @@
-"""ELF files: the shared libraries that a file needs (``DT_NEEDED``).
+"""ELF files: the shared libraries that a file needs (``DT_NEEDED``), and the loader of a program
+(``PT_INTERP``).
 
-Only 64-bit little-endian files are read, as all platforms of images have them. Four places of a
+Only 64-bit little-endian files are read, as all platforms of images have them. Five places of a
 file matter::
 
-    header --> program headers --> PT_DYNAMIC: DT_NEEDED 1, DT_NEEDED 23, DT_STRTAB ... --> strings
-    1, 23 ...
+    header --> program headers --> PT_INTERP, PT_DYNAMIC: DT_NEEDED 1, DT_NEEDED 23, DT_STRTAB ...
+    --> strings 1, 23 ...
 
 Files of packages are streams, some of 1 GB. So the parser asks for one place after the other, and
 :class:`ElfReader` takes each from the stream as it passes. Only a place that has passed before it
@@ -30,10 +31,10 @@ _MAX_NAME = 255
 _HEADER = struct.Struct("<32xQ16xH6x")
 _SEGMENT = struct.Struct("<I4xQQ8xQ16x")
 _TAG = struct.Struct("<qQ")
-_LOAD, _DYNAMIC = 1, 2
+_LOAD, _DYNAMIC, _LOADER = 1, 2, 3
 _NEEDED, _STRTAB, _STRSZ = 1, 5, 10
 
-#: File names of libraries: ``libGL.so.1``.
+#: File names of libraries: ``libGL.so.1``; the path of a program's loader comes first.
 Needed = tuple[str, ...]
 
 
@@ -91,19 +92,23 @@ def _parse() -> Generator[tuple[int, int], bytes, Needed | None]:
         return None
     content = yield offset, count * _SEGMENT.size
     segments = list(_SEGMENT.iter_unpack(content))
+    places = [(at, min(size, _MAX_NAME)) for kind, at, _, size in segments if kind == _LOADER]
+    content = (yield places[0]) if places else b""
+    loader = (content.partition(b"\0")[0].decode(),) if places else ()
     places = [(at, min(size, MAX_DYNAMIC)) for kind, at, _, size in segments if kind == _DYNAMIC]
     content = (yield places[0]) if places else b""  # nothing: linked statically
     tags = list(_TAG.iter_unpack(content))
     names = [value for tag, value in tags if tag == _NEEDED]
     if not names:
-        return ()
+        return loader
     table, first, last = dict(tags), min(names), max(names)
     size = min(table[_STRSZ], last + _MAX_NAME + 1) - first
     if last >= table[_STRSZ] or size > MAX_STRINGS:
         raise ValueError("the names are outside of the table, or too far apart")
     strings = yield _offset(segments, table[_STRTAB]) + first, size
     starts = [name - first for name in names]
-    return tuple(strings[at : at + _MAX_NAME + 1].partition(b"\0")[0].decode() for at in starts)
+    needed = (strings[at : at + _MAX_NAME + 1].partition(b"\0")[0].decode() for at in starts)
+    return (*loader, *needed)
 
 
 def _offset(segments: list[tuple[int, ...]], address: int) -> int:

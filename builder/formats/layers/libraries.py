@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
 from builder.core.store.blobs import Store
@@ -66,6 +67,27 @@ class LayerLibraries:
                 reader.feed(data)
         if reader.needed is not None:
             self.found[entry.path] = tuple(map(posixpath.basename, reader.needed))
+
+
+def needed_by(data: bytes) -> Needed | None:
+    """Return the names of what an ELF file needs; None if it is none."""
+    reader = ElfReader()
+    reader.feed(data)
+    reader.rewind()
+    reader.feed(data)
+    return None if reader.needed is None else tuple(map(posixpath.basename, reader.needed))
+
+
+def with_needed(files: Libraries, names: Set[str]) -> set[str]:
+    """Return names of files with those of all that they need, itself or by way of others."""
+    needs: dict[str, set[str]] = defaultdict(set)
+    for path, needed in files.items():
+        needs[posixpath.basename(path)].update(needed)
+    found, fresh = set(names), set(names)
+    while fresh:
+        fresh = set[str]().union(*(needs[name] for name in fresh)) - found
+        found |= fresh
+    return found
 
 
 @dataclass(frozen=True, slots=True)

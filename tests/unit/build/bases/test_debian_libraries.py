@@ -27,6 +27,7 @@ BOOKWORM = {
     "libgdk-3.so.0": "libgtk-3-0",
     "libpango-1.0.so.0": "libpango-1.0-0",
     "libgstapp-1.0.so.0": "libgstreamer-plugins-base1.0-0",
+    "libgstgl-1.0.so.0": "libgstreamer-gl1.0-0",
     "libgssapi_krb5.so.2": "libgssapi-krb5-2",
     "libpng16.so.16": "libpng16-16",
     "libSDL2-2.0.so.0": "libsdl2-2.0-0",
@@ -37,9 +38,37 @@ BOOKWORM = {
 }
 
 
+#: The releases with other names, and the names there: ``apt-cache`` and Contents-amd64 of each, 2026-11-29.
+OTHERS = {
+    ("libmpi.so.40", "debian", "13"): "libopenmpi40",
+    ("libmpi.so.40", "debian", "forky"): "libopenmpi40",
+    ("libmpi.so.40", "ubuntu", "24.04"): "libopenmpi3",
+    ("libmpi.so.40", "ubuntu", "25.04"): "libopenmpi40",
+    ("libasound.so.2", "debian", "13"): "libasound2",
+    ("libasound.so.2", "debian", "14"): "libasound2t64",
+    ("libasound.so.2", "ubuntu", "22.04"): "libasound2",
+    ("libasound.so.2", "ubuntu", "24.04"): "libasound2t64",
+    ("libcurl-gnutls.so.4", "debian", "forky"): "libcurl4-gnutls",
+    ("libcurl-gnutls.so.4", "ubuntu", "26.04"): "libcurl3-gnutls",
+    ("libjpeg.so.62", "debian", "forky"): "libjpeg62-turbo",
+    ("libjpeg.so.62", "ubuntu", "22.04"): "libjpeg62",
+    ("libOSMesa.so.8", "debian", "13"): "libosmesa6",
+    ("libOSMesa.so.8", "debian", "forky"): "",
+    ("libxml2.so.2", "ubuntu", "25.10"): "",
+    ("libxml2.so.2", "linuxmint", "99"): "libxml2",
+}
+
+
 @pytest.mark.parametrize("library", BOOKWORM)
 def test_bookworm(library: str) -> None:
+    assert debian_package(library, "debian", "12") == BOOKWORM[library]
     assert debian_package(library) == BOOKWORM[library]
+
+
+@pytest.mark.parametrize(("library", "system", "version"), OTHERS)
+def test_other_releases(library: str, system: str, version: str) -> None:
+    """A row counts from its release on, and in its system only."""
+    assert debian_package(library, system, version) == OTHERS[library, system, version]
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,23 @@ def test_missing(tmp_path: Path) -> None:
     assert searched.missing() == (MissingLibrary("libGL.so.1", ("p", "q"), False, "libgl1"),)
 
 
+@pytest.mark.parametrize(
+    ("release", "package"),
+    [
+        ("ID=debian\nVERSION_ID=12\n", "libopenmpi3"),
+        ("ID=debian\nVERSION_ID=13\n", "libopenmpi40"),
+        ("ID=debian\nVERSION_CODENAME=forky\n", "libopenmpi40"),
+        ("ID=ubuntu\nVERSION_ID=24.04\n", "libopenmpi3"),
+    ],
+)
+def test_package_of_the_release(tmp_path: Path, release: str, package: str) -> None:
+    """The package has the name of the base's release: Debian 13 has another for ``libmpi.so.40``."""
+    searched = Searched(tmp_path, {"p": {MODULE: ["libmpi.so.40"]}})
+    files = [member(APT, b"x"), member("etc/os-release", release.encode())]
+    searched.base = base(layer(searched.store, *files))
+    assert [one.os_package for one in searched.missing()] == [package]
+
+
 def test_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unchanged image is searched once, and its base is read once for all images."""
     searched = Searched(tmp_path, {"p": {MODULE: ["libGL.so.1"]}})
@@ -129,6 +146,17 @@ def test_extension_modules(tmp_path: Path, suffix: str) -> None:
     """Python imports all of these; of two files, none is the package's only library."""
     files = {f"p/_one{suffix}.so": ["libA.so.1"], f"p/_two{suffix}.so": ["libA.so.1"]}
     assert Searched(tmp_path, {"p": files}).names() == ["libA.so.1"]
+
+
+def test_extension_module_lib(tmp_path: Path) -> None:
+    """A suffix of CPython says what a file is, also if it begins as a library (pandas 2.3)."""
+    files = {
+        "p/lib.cpython-313-x86_64-linux-gnu.so": ["libA.so.1"],
+        "p/libq.so": ["libB.so.1"],
+        "p/libr.so": [],
+    }
+    searched = Searched(tmp_path, {"p": files})
+    assert (searched.names(), searched.names(optional=True)) == (["libA.so.1"], ["libB.so.1"])
 
 
 @pytest.mark.parametrize(

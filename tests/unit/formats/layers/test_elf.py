@@ -36,6 +36,15 @@ def test_needed(step: int, strings_last: bool) -> None:
     assert read(elf(NAMES, strings_last=strings_last, middle=5000), step) == NAMES
 
 
+@pytest.mark.parametrize("names", [(), NAMES])
+def test_loader(names: tuple[str, ...]) -> None:
+    """A program names its loader before the libraries."""
+    assert read(elf(names, loader="/lib64/ld-linux-x86-64.so.2"), 9) == (
+        "/lib64/ld-linux-x86-64.so.2",
+        *names,
+    )
+
+
 def test_one_pass() -> None:
     """Strings after the dynamic section are read as they pass."""
     reader = ElfReader()
