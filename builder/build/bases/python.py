@@ -18,7 +18,7 @@ from builder.core.store.blobs import Store
 from builder.core.store.records import Record
 from builder.core.workspace import Workspace
 from builder.formats.oci.config import DEFAULT_PATH, config_environment
-from builder.formats.trees.member import Kind, walk
+from builder.formats.trees.member import Kind, real_path
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source
 from builder.lock.config.recipe import Recipe
@@ -141,14 +141,6 @@ class _PythonFiles:
     links: dict[str, str] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
-    def real(self, path: str) -> str:
-        """Return a path with all symlinks followed; empty if there are too many."""
-        try:
-            places = list(walk(path, self.links.get, is_image=True))
-        except RecursionError:
-            return ""
-        return places[-1] if places else ""
-
 
 def _read_files(sources: Sequence[Source]) -> _PythonFiles:
     merge = Merge(sources)
@@ -160,7 +152,7 @@ def _read_files(sources: Sequence[Source]) -> _PythonFiles:
 
 def _python_at(folder: str, name: str, files: _PythonFiles) -> BasePython | None:
     """Return the Python of a folder of the PATH."""
-    real = files.real(f"{folder}/{name}")
+    real = real_path(f"{folder}/{name}", files.links)
     match = _INTERPRETER.fullmatch(posixpath.basename(real))
     if match is None or files.kinds.get(real) not in (Kind.FILE, Kind.HARDLINK):
         return None
@@ -169,7 +161,7 @@ def _python_at(folder: str, name: str, files: _PythonFiles) -> BasePython | None
     if f"{real}t" in files.kinds and Kind.DIRECTORY not in libraries:
         real = f"{real}t"  # free-threaded: make install links python3.13 to it
     version = _version(real, match[1], files)
-    own = posixpath.dirname(files.real(folder))
+    own = posixpath.dirname(real_path(folder, files.links))
     settings = files.texts.get(f"{own}/pyvenv.cfg")
     if settings is None:
         return BasePython(f"/{real}", version, sees_packages=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -135,6 +135,20 @@ def walk(
                 done = [] if text.startswith("/") else done[:-1]
                 todo += text.split("/")[::-1]
         yield "/".join(done)
+
+
+def real_path(path: str, links: Mapping[str, str]) -> str:
+    """Return a path in an image with all symlinks followed; empty if there are too many.
+
+    Args:
+        path: from the image's root.
+        links: the texts of all symlinks, by path.
+    """
+    try:
+        places = list(walk(path, links.get, is_image=True))
+    except RecursionError:
+        return ""
+    return places[-1] if places else ""
 
 
 def parse_whiteout(path: str) -> tuple[Kind, str] | None:
