@@ -28,15 +28,9 @@ from builder.core.workspace import Workspace
 from builder.formats.layers.build import make_layer
 from builder.formats.layers.cache import cache_key, cached_layer
 from builder.formats.layers.content import read_whole
-from builder.formats.layers.elf import Needed
+from builder.formats.layers.elf import Needed, needed_by
 from builder.formats.layers.entry import Entry
-from builder.formats.layers.libraries import (
-    Libraries,
-    is_library,
-    needed_by,
-    recorded_libraries,
-    with_needed,
-)
+from builder.formats.layers.libraries import Libraries, is_library, recorded_libraries, with_needed
 from builder.formats.oci.config import config_environment
 from builder.formats.oci.image import image_of
 from builder.formats.trees.member import Content, Kind, Member, ancestors, real_path
@@ -148,11 +142,10 @@ def _conda_python(source: BytecodeRequest, python: LockedPackage) -> RuntimePart
         seen: set[str] = set()
         for package in reversed(needed):  # of two packages with one path the later one wins
             paths = {e.path for e in source.packages.indexes[package.key].entries}
-            wanted = {path for path in paths - seen if posixpath.basename(path) in names}
-            if package is python:
-                wanted |= {path for path in paths - seen if python_files.fullmatch(path)}
-            entries = source.packages.entries(package, frozenset(paths - wanted)) if wanted else ()
-            for entry in entries:
+            own = filter(python_files.fullmatch, paths) if package is python else ()
+            wanted = {p for p in paths if posixpath.basename(p) in names}.union(own) - seen
+            leave_out = frozenset(paths - wanted)
+            for entry in source.packages.entries(package, leave_out) if wanted else ():
                 if entry.kind != "dir" and entry.path in paths:
                     seen.add(entry.path)
                     yield entry
@@ -215,15 +208,16 @@ def _needs(merge: Merge, links: dict[str, str]) -> Iterator[tuple[str, Needed]]:
         links: receives the targets of all symlinks, by path.
     """
     for member, content in merge:
-        if member.target:
-            yield member.path, (posixpath.basename(member.target),)
+        is_candidate = member.mode & 0o111 or is_library(member.path)
         if member.kind is Kind.SYMLINK:
             links[member.path] = member.target
-        elif member.mode & 0o111 or is_library(member.path):
-            entry = _entry(member, content)
-            needed = needed_by(read_whole(entry)) if entry else None
-            if needed is not None:
-                yield member.path, needed
+        if member.target:
+            yield member.path, (posixpath.basename(member.target),)
+            continue
+        entry = _entry(member, content) if is_candidate else None
+        needed = needed_by(read_whole(entry)) if entry else None
+        if needed is not None:
+            yield member.path, needed
 
 
 def _files(

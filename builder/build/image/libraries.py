@@ -31,12 +31,7 @@ from builder.core.store.blobs import Store
 from builder.core.store.records import Record
 from builder.core.workspace import Workspace
 from builder.formats.layers.cache import cache_key
-from builder.formats.layers.libraries import (
-    Libraries,
-    is_library,
-    recorded_libraries,
-    with_needed,
-)
+from builder.formats.layers.libraries import Libraries, is_library, recorded_libraries, with_needed
 from builder.formats.layers.packages import Packages
 from builder.lock.config.recipe import Recipe
 

@@ -17,6 +17,7 @@ off or contradicts itself counts as no ELF file: the loader would not take it ei
 
 from __future__ import annotations
 
+import posixpath
 import struct
 from collections.abc import Generator
 
@@ -78,6 +79,15 @@ class ElfReader:
             self.wanted, self.needed = None, result.value
         except (struct.error, LookupError, ValueError):
             self.wanted = None
+
+
+def needed_by(data: bytes) -> Needed | None:
+    """Return the names of what a file in memory needs; None if it is no ELF file."""
+    reader = ElfReader()
+    reader.feed(data)
+    reader.rewind()
+    reader.feed(data)
+    return None if reader.needed is None else tuple(map(posixpath.basename, reader.needed))
 
 
 def _parse() -> Generator[tuple[int, int], bytes, Needed | None]:

@@ -69,15 +69,6 @@ class LayerLibraries:
             self.found[entry.path] = tuple(map(posixpath.basename, reader.needed))
 
 
-def needed_by(data: bytes) -> Needed | None:
-    """Return the names of what an ELF file needs; None if it is none."""
-    reader = ElfReader()
-    reader.feed(data)
-    reader.rewind()
-    reader.feed(data)
-    return None if reader.needed is None else tuple(map(posixpath.basename, reader.needed))
-
-
 def with_needed(files: Libraries, names: Set[str]) -> set[str]:
     """Return names of files with those of all that they need, itself or by way of others."""
     needs: dict[str, set[str]] = defaultdict(set)
