@@ -23,7 +23,7 @@ from builder.core.workspace import Workspace
 from builder.formats.layers.build import make_layer
 from builder.formats.layers.entry import Entry, Inline
 from tests.support.engines import request as build_request
-from tests.support.image_kit import base, image_above, settings
+from tests.support.image_kit import base, image_above, plain_layer, settings
 from tests.support.parts import DockerEngine
 
 pytestmark = pytest.mark.docker
@@ -92,6 +92,14 @@ def test_loaded_once(
     assert ids(any_docker) - before == {changed}
     any_docker.client.images.remove(f"builder/{name}")
     assert ids(any_docker) == before
+
+
+def test_not_unpacked(any_docker: DockerEngine, work: Workspace) -> None:
+    """An image that the engine cannot unpack is refused; containerd's store says so beside "Loaded image"."""
+    broken = image_above(base(*trial_image(work).layers), [plain_layer(work.store, b"no tar" * 1000)])
+    with pytest.raises(ImageError, match="refused builder/broken:latest: .*invalid tar header"):
+        docker_load(broken, "builder/broken:latest", any_docker.client)
+    assert not any_docker.client.images.list("builder/broken")
 
 
 def test_of_this_process(

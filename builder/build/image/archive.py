@@ -107,9 +107,14 @@ def docker_load(image: Image, repo_tag: str, client: docker.DockerClient) -> str
         files = _docker_files(image, repo_tag, keep_zstd=has_containerd_store(client))
         answers = client.api.load_image(tar_stream(files), quiet=True)  # type: ignore[no-untyped-call]
         for answer in answers:
-            if isinstance(answer, dict) and "error" in answer:
-                what = f"the Docker engine refused {repo_tag}: {answer['error']}"
-                raise ImageError(what, "read the engine's log")
+            problem = answer.get("error", "")
+            if "Error unpacking" in answer.get("stream", ""):
+                # containerd's store (Docker 28.5) stores what it cannot unpack, and runs no container
+                problem = answer["stream"].strip()
+                client.images.remove(repo_tag)
+            if problem:
+                what = f"the Docker engine refused {repo_tag}: {problem}"
+                raise ImageError(what, "read the engine's log, and check its free disk space")
         return str(client.images.get(repo_tag).id)
     except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
         hint = "read the engine's log, and check its free disk space"
