@@ -71,9 +71,8 @@ def once(words: Iterable[str], replaces: Mapping[str, Iterable[str]]) -> list[st
     gone = tuple(option for word in words for option in replaces.get(word, ()))
     kept, rest = list[str](), iter(words)
     for word in rest:
-        is_whole = (
-            word.startswith("--") and "=" in word
-        )  # else it may be the value of the one before
+        # without "=" it may be the value of the one before
+        is_whole = word.startswith("--") and "=" in word
         if f"{word}=" in gone:
             next(rest, None)  # its value
         elif not word.startswith(gone) and not (is_whole and word in kept):
