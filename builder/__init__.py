@@ -8,15 +8,14 @@ change in any release. Names are imported when they are used, so that ``import b
 """
 
 import importlib
-import re
 from pathlib import Path
 from typing import Any
 
 from builder.core.version import __version__
 
-_STUB = Path(__file__).with_suffix(".pyi").read_text("utf-8")
-#: The module that defines each public name.
-_MODULES = {name: module for module, name in re.findall(r"(?m)^from (\S+) import (\w+)", _STUB)}
+_STUB = Path(__file__).with_suffix(".pyi").read_text("utf-8").splitlines()
+#: The module that defines each public name: "from MODULE import NAME as NAME".
+_MODULES = {line.split()[3]: line.split()[1] for line in _STUB if line.startswith("from ")}
 
 __all__ = [*_MODULES, "__version__"]
 

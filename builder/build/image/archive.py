@@ -127,8 +127,8 @@ def has_containerd_store(client: docker.DockerClient) -> bool:
     There, the id of an image is the digest of its manifest. With the older graph drivers, it is
     that of its config.
     """
-    status = client.info().get("DriverStatus") or ()
-    return ["driver-type", "io.containerd.snapshotter.v1"] in status
+    driver = ["driver-type", "io.containerd.snapshotter.v1"]
+    return driver in (client.info().get("DriverStatus") or ())
 
 
 def _docker_files(image: Image, repo_tag: str, *, keep_zstd: bool = False) -> list[ArchiveFile]:

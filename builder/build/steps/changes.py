@@ -17,7 +17,6 @@ overlays write where a folder was removed and made again, become a whiteout for 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Collection, Iterator
@@ -28,6 +27,7 @@ from typing import Literal
 from builder.core.errors import ImageError
 from builder.core.model import Layer
 from builder.core.store.blobs import Store
+from builder.core.store.files import sha256_of
 from builder.formats.layers.entry import Entry, Range
 from builder.formats.trees.member import Kind, Member
 from builder.formats.trees.sources import layer_source
@@ -350,14 +350,11 @@ def compare_layers(step: str, first: Layer, second: Layer, store: Store) -> list
 def _members(layer: Layer, store: Store) -> dict[str, dict[str, object]]:
     found: dict[str, dict[str, object]] = {}
     for member, content in layer_source(layer, store)():
-        digest = hashlib.sha256()
-        for data in content:
-            digest.update(data)
         found[member.path] = {
             "type": member.kind.name,
             "mode": member.mode,
             "size": member.size,
-            "content": digest.hexdigest(),
+            "content": sha256_of(content).hex(),
             "target": member.target,
         }
     return found

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,6 +25,14 @@ _CHOOSE = "choose a folder that you can write to (for the cache: BUILDER_CACHE, 
 #: The errors of a full disk, and of a quota.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
+
+
+def sha256_of(chunks: Iterable[bytes | memoryview]) -> bytes:
+    """Return the SHA-256 of a content that comes in pieces."""
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.digest()
 
 
 def sha256_file(path: Path) -> str:

@@ -116,8 +116,9 @@ def sbom(
         dependencies.append(_depends(f"base:{base.digest}", below))
     dependencies.append(_depends(root, components))
     for p in packages:
-        found = _dependencies(p, references) + [part["bom-ref"] for part in inside[p.key]]
-        dependencies.append({"ref": references[p.manager, p.name], "dependsOn": sorted(found)})
+        entry = _depends(references[p.manager, p.name], inside[p.key])
+        entry["dependsOn"] = sorted(entry["dependsOn"] + _dependencies(p, references))
+        dependencies.append(entry)
     tool = {"type": "application", "name": "builder", "version": __version__}
     value: dict[str, Any] = {
         "bomFormat": "CycloneDX",

@@ -102,11 +102,11 @@ def _parse() -> Generator[tuple[int, int], bytes, Needed | None]:
         return None
     content = yield offset, count * _SEGMENT.size
     segments = list(_SEGMENT.iter_unpack(content))
-    places = [(at, min(size, _MAX_NAME)) for kind, at, _, size in segments if kind == _LOADER]
-    content = (yield places[0]) if places else b""
-    loader = (content.partition(b"\0")[0].decode(),) if places else ()
-    places = [(at, min(size, MAX_DYNAMIC)) for kind, at, _, size in segments if kind == _DYNAMIC]
-    content = (yield places[0]) if places else b""  # nothing: linked statically
+    place = _first(segments, _LOADER, _MAX_NAME)
+    content = (yield place) if place else b""
+    loader = (content.partition(b"\0")[0].decode(),) if place else ()
+    place = _first(segments, _DYNAMIC, MAX_DYNAMIC)
+    content = (yield place) if place else b""  # nothing: linked statically
     tags = list(_TAG.iter_unpack(content))
     names = [value for tag, value in tags if tag == _NEEDED]
     if not names:
@@ -119,6 +119,12 @@ def _parse() -> Generator[tuple[int, int], bytes, Needed | None]:
     starts = [name - first for name in names]
     needed = (strings[at : at + _MAX_NAME + 1].partition(b"\0")[0].decode() for at in starts)
     return (*loader, *needed)
+
+
+def _first(segments: list[tuple[int, ...]], wanted: int, most: int) -> tuple[int, int] | None:
+    """Return offset and size of the first segment of a kind, at most ``most`` bytes of it."""
+    places = ((at, min(size, most)) for kind, at, _, size in segments if kind == wanted)
+    return next(places, None)
 
 
 def _offset(segments: list[tuple[int, ...]], address: int) -> int:

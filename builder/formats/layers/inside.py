@@ -10,7 +10,6 @@ is listed as not read, and the package is installed all the same.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +20,7 @@ from packaging.utils import canonicalize_name
 from builder.core.errors import ImageError
 from builder.core.model import Fetched
 from builder.core.redact import redact
-from builder.core.store.files import CHUNK
+from builder.core.store.files import CHUNK, sha256_of
 from builder.formats.oci.documents import check_size, load_json
 
 from .conda_archive import open_part, read_part
@@ -37,10 +36,9 @@ MAX_SBOMS = 16 << 20
 MAX_PARTS = 10_000
 #: Other types become libraries: scanners take the first operating system for that of the image.
 _TYPES = ("application", "framework", "library", "file", "data", "firmware", "device-driver")
-_ANY = ".{0,1024}"
 #: The texts of a component, and their form.
-_TEXTS = {
-    **{"name": _ANY, "version": _ANY, "cpe": _ANY, "scope": "required|optional|excluded"},
+_TEXTS = dict.fromkeys(("name", "version", "cpe"), ".{0,1024}") | {
+    "scope": "required|optional|excluded",
     "purl": r"pkg:[^/\s]{1,99}/\S{1,1024}",
 }
 _HASH = re.compile("SHA-(1 [0-9a-fA-F]{40}|256 [0-9a-fA-F]{64}|512 [0-9a-fA-F]{128})")
@@ -83,10 +81,7 @@ def _inside(fetched: Fetched) -> tuple[tuple[Part, ...], tuple[str, ...]]:
             unread.append(f"{path} and others")
             break
         if _SBOMS not in path:
-            digest = hashlib.sha256()
-            for chunk in chunks:
-                digest.update(chunk)
-            libraries[path] = digest.hexdigest()
+            libraries[path] = sha256_of(chunks).hex()
             continue
         try:
             check_size(size, path, left)
@@ -132,11 +127,11 @@ def _parts(data: bytes, path: str) -> list[Part]:
     """
     value = load_json(data, path, MAX_SBOMS)
     about = (value.get("metadata") or {}).get("component")
-    level = [*(value["components"] or []), *([about] if about else [])]
+    level = [*(value["components"] or ()), *filter(None, [about])]
     found: list[Part] = []
     while level:
         found += [_part(component, path) for component in level]
-        level = [child for one in level for child in one.get("components") or []]
+        level = [child for one in level for child in _items(one, "components")]
     if value["bomFormat"] != "CycloneDX" or len(found) > MAX_PARTS:
         raise ValueError(path)
     return found
@@ -149,12 +144,16 @@ def _part(value: Mapping[str, Any], path: str) -> Part:
         if not re.fullmatch(_TEXTS[key], value[key], re.DOTALL):
             raise ValueError(key)
         found[key] = redact(value[key])
-    if licences := listed(map(_licence, value.get("licenses") or [])):
+    if licences := listed(map(_licence, _items(value, "licenses"))):
         found["licenses"] = licence_choice(licences)
-    hashes = [(one["alg"], one["content"]) for one in value.get("hashes") or []]
+    hashes = [(one["alg"], one["content"]) for one in _items(value, "hashes")]
     if known := [one for one in hashes if _HASH.fullmatch("{} {}".format(*one))]:
         found["hashes"] = [{"alg": name, "content": text} for name, text in known]
     return found | {"properties": [{"name": "builder:sbom", "value": path}]}
+
+
+def _items(value: Mapping[str, Any], key: str) -> Iterable[Mapping[str, Any]]:
+    return value.get(key) or ()
 
 
 def _licence(choice: Mapping[str, Any]) -> str:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import base64
 import configparser
 import csv
-import hashlib
 import io
 import stat
 import zipfile
@@ -27,6 +26,7 @@ from installer.utils import SCHEME_NAMES, parse_entrypoints
 
 from builder.core.errors import LayerError
 from builder.core.model import Fetched
+from builder.core.store.files import sha256_of
 from builder.formats.layers import bounds
 
 from .entry import Entry, IndexEntry, LinkContext, PackageIndex
@@ -249,7 +249,4 @@ def _shebang(interpreter: str) -> bytes:
 
 def _hash(chunks: Iterable[bytes]) -> str:
     """Return the hash of a content as RECORD has it."""
-    digest = hashlib.sha256()
-    for chunk in chunks:
-        digest.update(chunk)
-    return "sha256=" + base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")
+    return "sha256=" + base64.urlsafe_b64encode(sha256_of(chunks)).decode().rstrip("=")

@@ -55,12 +55,12 @@ def _for_suite(stanzas: list[dict[str, str]], own: str, wanted: str) -> list[dic
     """Return the sources of suite ``own`` with component ``main``, rewritten for ``wanted``."""
     if not own:
         return []
-    own_suites = (own, f"{own}-updates", f"{own}-security", f"{own}/updates")
+    # sid has no updates and no fixes of its own
+    suffixes = ("",) if wanted == "sid" else ("", "-updates", "-security", "/updates")
+    own_suites = [own + suffix for suffix in suffixes]
     found = []
     for stanza in stanzas:
         suites = [suite for suite in stanza.get("Suites", "").split() if suite in own_suites]
-        if wanted == "sid":  # it has no updates and no fixes of its own
-            suites = [suite for suite in suites if suite == own]
         if not suites or "main" not in stanza.get("Components", "").split():
             continue
         rewritten = {key: value for key, value in stanza.items() if key != "Architectures"}
