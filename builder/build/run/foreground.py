@@ -87,11 +87,15 @@ def _stopped_by(process: subprocess.Popen[bytes]) -> int | None:
 def _stop_own_group() -> None:
     """Stop builder and its caller as Ctrl-Z does; return when a shell continues them.
 
-    Where no shell would, the kernel ignores it: the group is orphaned.
+    Where no shell would, the kernel ignores it: the group is orphaned. The SIGCONT that ends it is
+    not passed on: the command would read before it has the terminal, and the SIGTTIN that stops it
+    could meet the next SIGCONT between two of its processes.
     """
-    handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    numbers = (signal.SIGTSTP, signal.SIGCONT)
+    handlers = [signal.signal(number, signal.SIG_DFL) for number in numbers]
     os.kill(0, signal.SIGTSTP)
-    signal.signal(signal.SIGTSTP, handler)
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
 
 
 def _is_ours(terminal: int) -> bool:

@@ -37,6 +37,23 @@ from builder.build.run.userns import _Plan, _start
 plan = _Plan(sys.argv[1], os.getuid(), os.getgid(), command=sys.argv[2:], env={"PATH": "/bin"})
 print("code", _start(plan, RunOptions(capture=False)).returncode, flush=True)
 """
+#: The same, with a terminal that is slow to change hands, for :data:`ON_SIGCONT`.
+RUN_SLOWLY = """
+import time
+from builder.build.run import foreground
+give = foreground._give
+foreground._give = lambda *arguments: (time.sleep(0.5), give(*arguments))
+""" + RUN
+#: Tells whether it has the terminal when it is continued.
+ON_SIGCONT = """
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCONT])
+while os.tcgetpgrp(0) != os.getpgrp():
+    pass
+print("begun", flush=True)
+signal.sigwait([signal.SIGCONT])
+print("has it:", os.tcgetpgrp(0) == os.getpgrp(), flush=True)
+"""
 CTRL_C, CTRL_D, CTRL_Z, CTRL_BACKSLASH = "\x03", "\x04", "\x1a", "\x1c"
 
 
@@ -228,6 +245,18 @@ def test_ctrl_z(prompt: Terminal, line: Callable[[str], str]) -> None:
     prompt.type("fg\n")
     prompt.type("y\n")
     prompt.wait_for("got y")
+    prompt.wait_for("code 0")
+
+
+def test_fg_gives_the_terminal_first(prompt: Terminal) -> None:
+    """What is continued before it has the terminal is stopped again, and of two processes perhaps one."""
+    words = [sys.executable, "-c", RUN_SLOWLY, sys.executable, "-c", ON_SIGCONT]
+    prompt.type(shlex.join(words) + "\n")
+    prompt.wait_for("begun")
+    prompt.type(CTRL_Z)
+    prompt.wait_for("Stopped")
+    prompt.type("fg\n")
+    prompt.wait_for("has it: True")
     prompt.wait_for("code 0")
 
 
