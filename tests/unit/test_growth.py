@@ -336,6 +336,21 @@ def test_finds_slow_patterns() -> None:
         assert growth.slow_text(growth.Pattern(text, re.compile(text), frozenset({"finditer"}))), text
 
 
+@pytest.mark.parametrize(
+    ("seconds", "grows"),
+    [
+        (lambda size: size * 1e-6, False),
+        (lambda size: size * (1e-6 if size < 1 << 16 else 2.2e-6), False),  # it left a cache
+        (lambda size: size * size * 1e-9, True),
+        (lambda size: 1e-3 * 2 ** (size / 1024), True),
+    ],
+    ids=["linear", "one step", "quadratic", "exponential"],
+)
+def test_ratio(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[int], float], grows: bool) -> None:
+    monkeypatch.setattr(growth, "_seconds", lambda size, readings: seconds(size))
+    assert (growth.ratio(lambda size: size) > growth.MOST) == grows  # type: ignore[arg-type, return-value]
+
+
 #: What is made of variables, and why it is not among the texts above.
 DYNAMIC = {
     "build/bases/debian_tar.py: ": "paths, which are short",

@@ -38,12 +38,12 @@ plan = _Plan(sys.argv[1], os.getuid(), os.getgid(), command=sys.argv[2:], env={"
 print("code", _start(plan, RunOptions(capture=False)).returncode, flush=True)
 """
 #: The same, with a terminal that is slow to change hands, for :data:`ON_SIGCONT`.
-RUN_SLOWLY = """
+SLOWLY = """
 import time
 from builder.build.run import foreground
 give = foreground._give
 foreground._give = lambda *arguments: (time.sleep(0.5), give(*arguments))
-""" + RUN
+"""
 #: Tells whether it has the terminal when it is continued.
 ON_SIGCONT = """
 import os, signal
@@ -250,7 +250,7 @@ def test_ctrl_z(prompt: Terminal, line: Callable[[str], str]) -> None:
 
 def test_fg_gives_the_terminal_first(prompt: Terminal) -> None:
     """What is continued before it has the terminal is stopped again, and of two processes perhaps one."""
-    words = [sys.executable, "-c", RUN_SLOWLY, sys.executable, "-c", ON_SIGCONT]
+    words = [sys.executable, "-c", SLOWLY + RUN, sys.executable, "-c", ON_SIGCONT]
     prompt.type(shlex.join(words) + "\n")
     prompt.wait_for("begun")
     prompt.type(CTRL_Z)
