@@ -37,7 +37,7 @@ from builder.core.version import __version__
 from .context import Context
 from .leave import leave
 from .logs import log_path, start_logging
-from .options import COUNT, FILE, flag, option
+from .options import COUNT, FILE, flag, option, read_rows
 from .output import Output
 
 
@@ -130,6 +130,9 @@ def cli(
     ctx.obj = Context(output, settings, project or Path())
 
 
+cli.commands.update(dict.fromkeys(COMMANDS, cli))  # for click's guess at a wrong word
+
+
 def _end_of_options(words: Sequence[str]) -> int:
     return words.index("--") if "--" in words else len(words)
 
@@ -148,8 +151,7 @@ def run(
         e.show()
         return e.exit_code
     except click.ClickException as e:
-        path = getattr(getattr(e, "ctx", None), "command_path", "builder COMMAND")
-        hint = f"{path} --help lists the options and arguments"
+        hint = _habits(e, words[: _end_of_options(words)])
         return output.failure(e.format_message().rstrip("."), hint, e.exit_code)
     except BrokenPipeError:
         return 141
@@ -160,6 +162,27 @@ def run(
         if isinstance(e.__cause__, KeyboardInterrupt) or take_interrupt():
             return interrupted(output)
         return failed(e, output)
+
+
+def _habits(error: click.ClickException, words: Sequence[str]) -> str:
+    """Return the hint of click's error: what builder has in place of other tools' options.
+
+    Such a hint replaces click's guess, which is by letters.
+    """
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return "builder COMMAND --help lists the options and arguments"
+    rows, name = read_rows("habits.txt"), context.command.name
+    texts: dict[str, str] = {}
+    for part in (part for word in words for part in word.split("=")):
+        if text := rows.get((name, part)) or (context.parent and rows.get(("*", part))):
+            texts.setdefault(text.replace("{}", context.command_path).replace("`", ""), part)
+    if not texts:
+        return f"{context.command_path} --help lists the options and arguments"
+    vars(error)["possibilities"] = None
+    if len(texts) == 1 or not context.parent:  # words after an unknown command are its own
+        return next(iter(texts))
+    return "\n        ".join(f"{part}: {text}" for text, part in texts.items())
 
 
 def interrupted(output: Output) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from shlex import join
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
 
-from builder.core.errors import BuilderError, ConfigError
+from builder.core.errors import BuilderError, ConfigError, UsageError
 from builder.core.settings import Settings
 
 from .options import decorated, option
@@ -200,9 +202,28 @@ class WordsCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
-        rest = super().parse_args(ctx, args[:end])
+        try:
+            rest = super().parse_args(ctx, args[:end])
+        except click.NoSuchOption as e:
+            if end == len(args):
+                self._refuse_option_of_command(ctx, args, e.option_name)
+            raise
         ctx.params["words"] = Words(ctx.params["words"], tuple(args[end + 1 :]))
         return rest
+
+    def _refuse_option_of_command(self, ctx: click.Context, args: list[str], name: str) -> None:
+        """Raise UsageError if an unknown option follows the first word of COMMAND."""
+        from builder.deliver.publishing.pull import is_reference
+
+        parser = self.make_parser(ctx)
+        parser.allow_interspersed_args = False
+        with suppress(click.NoSuchOption):  # it precedes the command
+            words = parser.parse_args(args[:])[0]["words"]
+            if is_reference(words[0]) or words[0] in complete_target(ctx, self.params[0], ""):
+                words = parser.parse_args([*words[1:]])[0]["words"]
+            own = [*ctx.command_path.split(), *args[: -len(words)]]
+            hint = f"write: {join([*own, '--', *words])}"
+            raise UsageError(f"{name} is an option of the command, which stands after --", hint)
 
 
 #: A target and a command, see :meth:`Context.recipe_and_command`.

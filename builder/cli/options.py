@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +19,20 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 COUNT = click.IntRange(min=1)
 
 
-def _read_texts() -> dict[tuple[str, str], str]:
-    """Return the help texts, by function of a command and option.
+def read_rows(name: str) -> dict[tuple[str, str], str]:
+    """Return the texts of a file of this folder, by function of a command and word.
 
-    They are in a file, a line each: the functions of the commands that have the text, or * for all
-    others, the option, the text.
+    Each line has the functions of the commands that have the text, or * for all others, the words
+    (options), and the text.
     """
     found: dict[tuple[str, str], str] = {}
-    for line in read_beside(__file__, "options.txt").splitlines():
-        commands, name, text = line.split(maxsplit=2)
-        found |= {(command, name): text for command in commands.split(",")}
+    for line in read_beside(__file__, name).splitlines():
+        commands, words, text = line.split(maxsplit=2)
+        found |= dict.fromkeys(product(commands.split(","), words.split(",")), text)
     return found
 
 
-_TEXTS = _read_texts()
+_TEXTS = read_rows("options.txt")
 
 
 def decorated(*options: Decorator) -> Decorator:

@@ -182,11 +182,9 @@ def test_command_line(do: Cli, tiny: TinyProject, words: str, expected: str) -> 
 @pytest.mark.parametrize(
     ("words", "message", "path"),
     [
-        ("biuld tiny", "No such command 'biuld'", "builder"),
+        ("biuld tiny", "No such command 'biuld'. Did you mean 'build'?", "builder"),
         ("build tiny --rebiuld", "No such option", "builder build"),
-        ("build tiny --cache /x", "No such option", "builder build"),
         ("cache purne", "No such command 'purne'", "builder cache"),
-        ("run tiny git --version", "No such option", "builder run"),
         ("smoke tiny --runner dokcer", "Invalid value for '--runner': 'dokcer' is not one", "builder smoke"),
     ],
 )
