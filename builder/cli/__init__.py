@@ -56,6 +56,8 @@ _EPILOG = "Global options: builder help options. Exit codes: builder help exit-c
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 #: Options of the group that are flags, which may stand after the command too.
 _FLAGS = ("-q", "--quiet", "-v", "-vv", "--verbose", "--offline")
+#: Commands that continue where Ctrl-C ended them.
+_CONTINUED = ("lock", "build", "smoke", "publish", "pull")
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 #: The hint of an error of the system.
 _CHECK_PATH = (
@@ -156,11 +158,11 @@ def run(
     except BrokenPipeError:
         return 141
     except (click.Abort, KeyboardInterrupt):
-        return interrupted(output)
+        return interrupted(output, words)
     except Exception as e:
         # Python before 3.12 turns one in __set_name__ (of a class that is imported) into a RuntimeError.
         if isinstance(e.__cause__, KeyboardInterrupt) or take_interrupt():
-            return interrupted(output)
+            return interrupted(output, words)
         return failed(e, output)
 
 
@@ -185,10 +187,11 @@ def _habits(error: click.ClickException, words: Sequence[str]) -> str:
     return "\n        ".join(f"{part}: {text}" for text, part in texts.items())
 
 
-def interrupted(output: Output) -> int:
+def interrupted(output: Output, words: Sequence[str]) -> int:
     """Report Ctrl-C; return the exit code."""
-    message = "interrupted; finished work is in the cache: run the command again to continue"
-    return output.failure(message, "", INTERRUPTED)
+    continued = next((name for name in words if name in COMMANDS), "publish") in _CONTINUED
+    then = "; finished work is in the cache: run the command again to continue"
+    return output.failure(f"interrupted{then if continued else ''}", "", INTERRUPTED)
 
 
 def failed(error: Exception, output: Output) -> int:

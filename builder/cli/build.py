@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.build.engines import ENGINES
-from builder.core.errors import ImageError, UsageError
+from builder.core.errors import ImageError, RunnerError, UsageError
 from builder.core.progress import working
 from builder.core.stages import BuildOptions
 from builder.core.store.folders import CacheFolders
@@ -320,7 +320,10 @@ def _write_other_forms(
         return {}
     project, output = context.project, context.output
     kind = DockerRunner if options.load == "docker" else PodmanRunner
-    image_id = kind(project.work).keep(image, name)
+    runner = kind(project.work)
+    if problem := runner.available():
+        raise RunnerError(f"--load {options.load}: {problem}", "see builder doctor")
+    image_id = runner.keep(image, name)
     run = f"{options.load} run --rm {local_name(name)}"
     output.note(f"{name} is loaded into {options.load}: {run}")
     return {f"{options.load}_id": image_id}

@@ -47,7 +47,7 @@ def run(
     the home folder.
 
     \b
-        builder run python train.py
+        builder run -- python train.py
         builder run ghcr.io/me/mine:latest -- python train.py
         builder run perlmutter --print -- python -u /app/ml/train_model.py
     """

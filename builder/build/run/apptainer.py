@@ -29,7 +29,7 @@ _NOT_INSTALLED = "neither apptainer nor singularity is installed"
 _FLAT_HINT = (
     "build it with 'sif: {layout: flat}' in the recipe, or set 'enable overlay' in apptainer.conf"
 )
-_DEFAULT_HINT = "see apptainer's configuration, or use another --runner"
+_DEFAULT_HINT = "see apptainer's configuration, or see builder doctor"
 #: Apptainer's and SingularityCE's prefix of variables that are set in the container.
 _PREFIXES = ("APPTAINERENV_", "SINGULARITYENV_")
 
@@ -76,7 +76,7 @@ class ApptainerRunner(Runner):
             words = ["env", f"HOME={home}", *words]
         tool = find_apptainer()
         if tool is None:
-            raise RunnerError(_NOT_INSTALLED, "install one, or use another --runner")
+            raise RunnerError(_NOT_INSTALLED, "install one, or see builder doctor")
         root = container_root(keep_root=options.keep_root)
         if isinstance(image, SifImage):
             container = image.path.absolute()

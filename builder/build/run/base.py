@@ -200,7 +200,7 @@ class ImageConfig:
         raise RunnerError(
             f"{runner}: {cannot_run(architecture)}, and no qemu is registered for its programs",
             f"{registration_hint(architecture)}; "
-            "--runner userns registers qemu itself (Linux 6.7 and later)",
+            "the runner userns registers qemu itself (Linux 6.7 and later)",
         )
 
 

@@ -230,7 +230,7 @@ def docker_problem() -> str | None:
 
 
 def _run_error(message: str) -> RunnerError:
-    hint = hint_for("docker", message) or "see the engine's log, or use another --runner"
+    hint = hint_for("docker", message) or "see the engine's log, or see builder doctor"
     return RunnerError(f"docker could not run the image: {message}", hint)
 
 

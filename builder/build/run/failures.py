@@ -59,7 +59,7 @@ def namespace_hint() -> str:
         return "as root (Ubuntu 24.04): sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
     if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
         return "start the container around builder with --security-opt seccomp=unconfined"
-    return "ask the administrator to allow user namespaces, or use another --runner"
+    return "ask the administrator to allow user namespaces, or see builder doctor"
 
 
 def _sysctl(name: str) -> str:

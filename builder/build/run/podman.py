@@ -207,7 +207,7 @@ def remove(
 
 
 def _error(program: str, message: str) -> RunnerError:
-    default = f"see {program} info, or use another --runner"
+    default = f"see {program} info, or see builder doctor"
     return RunnerError(message, hint_for(program, message) or default)
 
 

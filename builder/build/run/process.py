@@ -125,7 +125,7 @@ def _start(
             pass_fds=pass_fds,
         )
     except OSError as e:
-        hint = "install it, or use another --runner"
+        hint = "install it, or see builder doctor"
         raise RunnerError(f"cannot run {command[0]}: {e.strerror}", hint) from None
 
 

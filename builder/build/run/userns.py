@@ -173,6 +173,6 @@ def _start(plan: _Plan, options: RunOptions) -> Completed:
         status_file.seek(0)
         problem = status_file.read().decode(errors="replace")
     if problem:
-        hint = hint_for("userns", problem) or "use another --runner"
+        hint = hint_for("userns", problem) or "see builder doctor"
         raise RunnerError(f"{_NOT_STARTED}: {problem}", hint)
     return done

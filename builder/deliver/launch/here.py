@@ -25,6 +25,7 @@ from builder.formats.oci.reference import is_digest
 from builder.lock.config.site import GpuVendor, Runtime
 
 from .images import OwnImages, TargetImages
+from .scripts import check_script
 
 #: Folders of an image, in its root or the root itself, that a bound folder would hide.
 _SYSTEM = ("", "bin", "dev", "etc", "lib", "lib64", "opt", "proc", "run", "sbin", "sys", "usr")
@@ -205,6 +206,9 @@ def bind_folder(
         prefix: the environment's folder in the image, which must not be hidden.
         own: where the image's own command starts: a folder below ``root``; None: the folder that
             the image names.
+
+    Raises:
+        UsageError: the command's script is not in the folder where it starts.
     """
     folder = str(root.resolve())
     hides = folder[1:] in _SYSTEM or f"{prefix}/".startswith(f"{folder}/")
@@ -215,6 +219,8 @@ def bind_folder(
     if request.command:
         here = str(Path.cwd().resolve())
         own = here if Path(here).is_relative_to(folder) else "."
+        if not request.workdir and not any(target.startswith(folder) for target in targets):
+            check_script(request.command, Path(folder, own))
     workdir = request.workdir or (None if own is None else str(Path(folder, own)))
     return replace(request, binds=binds, workdir=workdir)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from builder.core.errors import UsageError
 from builder.deliver.site.job_plan import plan_job, salloc
@@ -12,6 +13,7 @@ from builder.deliver.site.request import JobRequest
 from builder.lock.file import earlier_lock
 
 from .images import TargetImages
+from .scripts import check_script
 
 
 def job_script(images: TargetImages, request: JobRequest, *, submit: bool = False) -> str:
@@ -31,6 +33,15 @@ def job_script(images: TargetImages, request: JobRequest, *, submit: bool = Fals
     if submit and recipe.site.slurm is None:
         hint = "write the script with --output FILE and run it on the machine"
         raise UsageError(f"{recipe.site_title} has no scheduler to submit jobs to", hint)
+    has_command = request.command or request.image or request.jupyter
+    if not has_command and "cmd" not in recipe.model_fields_set:
+        hint = f"builder job {recipe.name} -- python train.py; or write a cmd: into {recipe.source}"
+        raise UsageError(f"the job has no command, and {recipe.name} has no cmd:", hint)
+    try:
+        check_script(request.command, Path.cwd(), images.project.root)
+    except UsageError as e:
+        if e.hint:  # else the folder has no scripts: they are on the site
+            images.project.work.reporter.warn(f"{e.message}; {e.hint}")
     # What is wrong is reported before the registry is asked.
     srun = plan_job(recipe, request).container.srun
     if submit and srun:

@@ -384,8 +384,7 @@ def check_destination(text: str, recipe: Recipe, option: str) -> None:
     """
     if text.startswith("oci:"):
         return
-    is_folder = "/" not in text and Path(text).is_dir()
-    if text.startswith(("/", "./", "../", "~")) or is_folder:
+    if text.startswith(("/", "./", "../", "~")) or Path(text).is_dir():
         hint = f"for an OCI layout in that folder write {option} oci:{text}"
         raise UsageError(f"{option} {text}: a folder, not a repository of a registry", hint)
     plain = text.removeprefix("docker://").removeprefix("oras://")
@@ -393,6 +392,10 @@ def check_destination(text: str, recipe: Recipe, option: str) -> None:
         repository = recipe.registry.repository or recipe.name
         hint = f"write {option} {plain.rstrip('/')}/{repository}"
         raise UsageError(f"{option} {text}: a registry without a repository", hint)
+    if "/" not in plain:
+        name = plain.partition(":")[0]
+        hint = f"write {option} oci:{name} (a folder) or {option} docker.io/USER/{name}"
+        raise UsageError(f"{option} {text}: not a repository with its host", hint)
     reference = Reference.parse(text)
     if reference.tag or reference.digest:
         tag = f" --tag {reference.tag}" if reference.tag else ""

@@ -175,7 +175,8 @@ class Tagging:
             return
         created, theirs = _created(self.image.manifest), _created_there(self.destination, named)
         if created is None or theirs is None or theirs == created:
-            reporter.note(f"{where} is {now}; the creation times do not tell which image is newer")
+            unknown = "the creation times do not tell which image is newer"
+            reporter.note(f"{where} moves from {now}: {unknown}; to undo it: builder rollback")
         elif created < theirs:
             raise TagExistsError(
                 f"{where} would go back to an older image: "

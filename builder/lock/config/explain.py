@@ -121,7 +121,8 @@ def _not_one_of(item: Any, keys: _Keys, *, is_key: bool) -> tuple[str, str]:
     value = str(item.get("input"))
     near = difflib.get_close_matches(value.lower(), allowed, n=1)
     choice = near[0] if near else " or ".join(allowed)
-    return f"{value!r} is not one of {', '.join(allowed)}", f"write {_name(keys)}: {choice}"
+    more = table(__file__, "foreign_keys.yaml").get(f"{_name(keys)}:", "")
+    return f"{value!r} is not one of {', '.join(allowed)}", f"write {_name(keys)}: {choice}{more}"
 
 
 # what to write ----------------------------------------------------------------------------------------------

@@ -57,7 +57,11 @@ def matching(kind: str) -> AfterValidator:
     def check(value: str) -> str:
         rule = table(__file__, "fields.yaml")[kind]
         if not re.fullmatch(rule["pattern"], value):
-            raise ValueError(f"{value!r} {rule['problem'].replace('VALUE', value)}")
+            plain = re.sub(r"nvidia|geforce|amd|instinct|radeon|compute|[\W_]", "", value.lower())
+            others = rule.get("meant", {}).items()
+            meant = next((text for begin, text in others if plain.startswith(begin)), "")
+            problem = rule["problem"].replace("VALUE", value).replace("MEANT", meant)
+            raise ValueError(f"{value!r} {problem}")
         return value
 
     return AfterValidator(check)

@@ -27,6 +27,7 @@ from .fields import (
     Variable,
     Variables,
     empty,
+    matching,
 )
 from .queues import Slurm
 
@@ -58,7 +59,7 @@ class Gpu(Model):
 
     vendor: GpuVendor = "none"
     """The maker of the GPUs; ``none``: the image needs no GPU."""
-    architectures: tuple[Line, ...] = ()
+    architectures: tuple[Annotated[Line, matching("architecture")], ...] = ()
     """As torch names them: ``sm_80``, ``gfx90a``."""
 
 

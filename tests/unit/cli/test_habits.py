@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from builder.cli import COMMANDS, cli
+from builder.cli import COMMANDS, cli, run
 from tests.support.cli import Cli
 from tests.support.doccommands import ROOT, Block, parse, program
 from tests.support.project import TinyProject
@@ -108,3 +108,30 @@ def test_option_of_the_command(do: Cli, tiny: TinyProject, typed: str, option: s
     assert result.code == 2 and result.err == (
         f"error: {option} is an option of the command, which stands after --\n  hint: write: {line}\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "continues"),
+    [("build x", True), ("-q lock", True), ("run -- python build", False), ("init", False), ("--ml", True)],
+)
+def test_ctrl_c(capsys: pytest.CaptureFixture[str], words: str, continues: bool) -> None:
+    """A training and the questions of init have nothing in the cache to continue from; publish.py has."""
+
+    @click.command(context_settings={"ignore_unknown_options": True})
+    @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+    def interrupted(rest: tuple[str, ...]) -> None:
+        raise KeyboardInterrupt
+
+    assert run(interrupted, words.split()) == 130
+    then = "; finished work is in the cache: run the command again to continue" if continues else ""
+    assert capsys.readouterr().err.strip() == f"error: interrupted{then}"
+
+
+def test_load_without_podman(
+    do: Cli, copy: TinyProject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """builder build has no --runner."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = do("build", "tiny", "--load", "podman")
+    assert result.code == 10
+    assert "error: --load podman: not installed\n  hint: see builder doctor\n" in result.err

@@ -77,6 +77,31 @@ def test_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(cli, [*words, "--image", "x.sif", "--", "true"]) == 0 and not capsys.readouterr().err
 
 
+def test_jobs_that_cannot_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistyped script is a warning: only the site knows; no command and no cmd: is an error."""
+    (tmp_path / "recipes").mkdir()
+    recipe = tmp_path / "recipes/t.yaml"
+    recipe.write_text(SITE)
+    monkeypatch.chdir(tmp_path)
+    assert run(cli, ["job", "--", "python", "trian.py"]) == 0
+    assert capsys.readouterr().err == "", "this folder has no scripts"
+    (tmp_path / "train.py").touch()
+    assert run(cli, ["job", "--", "python", "trian.py"]) == 0
+    written = capsys.readouterr()
+    assert written.err == f"warning: {tmp_path} has no trian.py; did you mean train.py?\n"
+    assert "python trian.py" in written.out
+    assert run(cli, ["job"]) == 2
+    assert capsys.readouterr().err == (
+        "error: the job has no command, and t has no cmd:\n"
+        f"  hint: builder job t -- python train.py; or write a cmd: into {recipe}\n"
+    )
+    assert run(cli, ["job", "--image", "x.sif"]) == run(cli, ["job", "--jupyter"]) == 0
+    recipe.write_text(f"{SITE}cmd: [python, train.py]\n")
+    assert run(cli, ["job"]) == 0 and "python train.py" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("words", [["--", "t", "world"], ["t", "--", "t", "world"]])
 def test_command_with_the_name_of_the_target(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]

@@ -120,6 +120,17 @@ def test_unknown_pip_package(do: Cli, tiny: TinyProject) -> None:
             '  hint: put it into quotes: A: "1"; put it into quotes: B: "yes"',
         ),
         (
+            "python: 3.12",
+            "error: {root}/recipes/mine.yaml:3: python: '3.12' is not one of conda, base, "
+            "base-with-packages\n  hint: write python: conda or base or base-with-packages; the version is "
+            "a package of the environment file: dependencies: [python=3.12]",
+        ),
+        (
+            "gpu: {vendor: nvidia, architectures: [A100-SXM4-80GB]}",
+            "error: {root}/recipes/mine.yaml:3: gpu.architectures.0: 'A100-SXM4-80GB' is not the name of an "
+            "architecture: write sm_80\n  hint: correct gpu.architectures:",
+        ),
+        (
             "files: [{source: trian.py, target: /app/train.py}]",
             "error: {root}/recipes/mine.yaml:3: files[0]: {root}/trian.py does not exist\n"
             "  hint: correct 'source'; it is relative to {root}",
@@ -170,11 +181,20 @@ def test_environment_that_does_not_exist(do: Cli, tiny: TinyProject) -> None:
             "error: --bind {root}/dtaa:/data: {root}/dtaa does not exist\n"
             "  hint: make it: mkdir -p {root}/dtaa",
         ),
+        (
+            "run tiny -- python -u trian.py --lr 1",
+            "error: {root} has no trian.py\n  hint: did you mean train.py?",
+        ),
+        (
+            "run tiny -- train.py --lr=1 x.py",
+            "error: train.py is a script, not a program\n  hint: write python train.py --lr=1 x.py",
+        ),
     ],
 )
 def test_command_line(do: Cli, tiny: TinyProject, words: str, expected: str) -> None:
     tiny.recipe.with_name("mine.yaml").write_text("base: oci:base\nenvironment: environments/other.yml\n")
     (tiny.root / "data").mkdir()
+    (tiny.root / "train.py").touch()
     result = do(*words.split())
     assert result.code in (2, 3) and not result.out and said(result, tiny) == expected
 
@@ -216,6 +236,16 @@ def test_ways_to_ask(do: Cli, tiny: TinyProject) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
+        (
+            "--to x",
+            "error: --to x: not a repository with its host\n"
+            "  hint: write --to oci:x (a folder) or --to docker.io/USER/x",
+        ),
+        (
+            "--to environments",
+            "error: --to environments: a folder, not a repository of a registry\n"
+            "  hint: for an OCI layout in that folder write --to oci:environments",
+        ),
         (
             "--to localhost:15055",
             "error: --to localhost:15055: a registry without a repository\n"

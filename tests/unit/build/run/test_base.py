@@ -56,7 +56,7 @@ def test_foreign_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ImageConfig({}, [], ["sh"], "/", "arm64")
     with pytest.raises(RunnerError, match="podman: the image is for arm64, this host is amd64") as caught:
         config.require_registered("podman")
-    assert "--runner userns registers qemu itself" in caught.value.hint
+    assert "the runner userns registers qemu itself" in caught.value.hint
     registered.append("arm64")
     config.require_registered("podman")
     for own in ("amd64", ""):
