@@ -130,8 +130,7 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
 
         asked = recipe.model_copy(update={"base_packages": (*own, *build.base_packages)})
         packages = solve_os_packages(asked, complete(), request.work, *keys)
-        wheels = recipe.name.endswith(".wheels")
-        where = "the image in which wheels are built" if wheels else recipe.name
+        where = recipe.name if request.wheel_of is None else "the image in which wheels are built"
         request.work.reporter.note(
             f"the lock has no versions of OS packages: {where} gets the newest ones"
         )

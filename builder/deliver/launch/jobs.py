@@ -33,15 +33,7 @@ def job_script(images: TargetImages, request: JobRequest, *, submit: bool = Fals
     if submit and recipe.site.slurm is None:
         hint = "write the script with --output FILE and run it on the machine"
         raise UsageError(f"{recipe.site_title} has no scheduler to submit jobs to", hint)
-    has_command = request.command or request.image or request.jupyter
-    if not has_command and "cmd" not in recipe.model_fields_set:
-        hint = f"builder job {recipe.name} -- python train.py; or write a cmd: into {recipe.source}"
-        raise UsageError(f"the job has no command, and {recipe.name} has no cmd:", hint)
-    try:
-        check_script(request.command, Path.cwd(), images.project.root)
-    except UsageError as e:
-        if e.hint:  # else the folder has no scripts: they are on the site
-            images.project.work.reporter.warn(f"{e.message}; {e.hint}")
+    _check_command(images, request)
     # What is wrong is reported before the registry is asked.
     srun = plan_job(recipe, request).container.srun
     if submit and srun:
@@ -50,6 +42,20 @@ def job_script(images: TargetImages, request: JobRequest, *, submit: bool = Fals
         for warning in job_warnings(recipe, lock, request):
             images.project.work.reporter.warn(warning)
     return render(plan_job(recipe, images.in_job(request, submit=submit)))
+
+
+def _check_command(images: TargetImages, request: JobRequest) -> None:
+    """Raise UsageError if a job has no command; warn if its script is not in this folder."""
+    recipe, reporter = images.recipe, images.project.work.reporter
+    has_command = request.command or request.image or request.jupyter
+    if not has_command and "cmd" not in recipe.model_fields_set:
+        hint = f"builder job {recipe.name} -- python train.py; or write a cmd: into {recipe.source}"
+        raise UsageError(f"the job has no command, and {recipe.name} has no cmd:", hint)
+    try:
+        check_script(request.command, Path.cwd(), images.project.root)
+    except UsageError as e:
+        if e.hint:  # else this folder has no scripts: the site has them
+            reporter.warn(f"{e.message}; {e.hint}")
 
 
 def interactive_job(images: TargetImages, request: JobRequest) -> str:

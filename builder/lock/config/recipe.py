@@ -365,6 +365,8 @@ def load_recipe(name: str, root: Path) -> Recipe:
     if name not in files:
         known = f"known targets: {', '.join(files) or 'none: builder init writes one'}"
         hint = near_hint(Path(name).stem, list(files)) or known
+        if name == ".":  # docker build .
+            hint = f"leave out the dot: builder build; {known}"
         raise ConfigError(f"no target named {name!r} in {root / 'recipes'}", hint)
 
     own_path(root, "sites")  # no file of a folder of the project is a link out of it

@@ -177,6 +177,15 @@ def test_environment_that_does_not_exist(do: Cli, tiny: TinyProject) -> None:
             "  hint: did you mean tiny or mine?",
         ),
         (
+            "build -t tiny:latest .",
+            "error: no target named '.' in {root}/recipes\n"
+            "  hint: leave out the dot: builder build; known targets: mine, tiny",
+        ),
+        (
+            "build -t tiny:latest",
+            "error: no target named 'tiny:latest' in {root}/recipes\n  hint: did you mean tiny?",
+        ),
+        (
             "run tiny --bind dtaa:/data -- ls",
             "error: --bind {root}/dtaa:/data: {root}/dtaa does not exist\n"
             "  hint: make it: mkdir -p {root}/dtaa",
