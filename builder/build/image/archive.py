@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from builder.core.errors import ImageError
 from builder.core.model import OCI_LAYER_ZSTD, Image, Layer, canonical_json
 from builder.core.store.durable import durable_file
-from builder.core.store.files import CHUNK, OUTPUT_HINT, space_errors
+from builder.core.store.files import OUTPUT_HINT, pieces, space_errors
 from builder.formats.layers.entry import Entry
 from builder.formats.layers.tar import END, header, padding
 from builder.formats.oci.layout import EMPTY_INDEX, OCI_LAYOUT, blob_path
@@ -52,8 +52,7 @@ class ArchiveFile:
             yield from inflate(self.content)
         else:
             with self.content.open("rb") as f:
-                while data := f.read(CHUNK):
-                    yield data
+                yield from pieces(f)
 
 
 def write_docker_archive(image: Image, file: Path, repo_tag: str) -> None:

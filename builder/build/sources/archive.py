@@ -18,7 +18,7 @@ from builder.core.model import LockedPackage
 from builder.core.progress import Reporter, working
 from builder.core.redact import redact
 from builder.core.store.blobs import Store
-from builder.core.store.files import sha256_file
+from builder.core.store.files import pieces, sha256_file
 from builder.core.workspace import Workspace
 from builder.formats.layers.bounds import most_unpacked
 from builder.formats.layers.zips import ZIP_ERRORS, open_zip
@@ -144,7 +144,7 @@ def _unpack_zip(path: Path, target: Target) -> None:
                 continue
             with archive.open(member) as stream:
                 name, executable = _clean(member.filename), bool(member.external_attr >> 16 & 0o100)
-                target.add_file(name, member.file_size, stream, executable=executable)
+                target.add_file(name, member.file_size, pieces(stream), executable=executable)
 
 
 def _unpack_tar(reader: TarReader, target: Target) -> None:
@@ -165,7 +165,8 @@ def _add(name: str, header: tar.TarHeader, reader: TarReader, target: Target) ->
     elif header.flag == tar.HARDLINK:
         target.add_copy(name, _clean(header.target))
     elif header.flag == tar.FILE:
-        target.add_file(name, header.size, reader, executable=bool(header.mode & 0o100))
+        executable = bool(header.mode & 0o100)
+        target.add_file(name, header.size, reader.content(header), executable=executable)
     else:
         hint = "the archive is hostile: do not use it"
         raise FetchError(f"{target.name}: {name!r} is a device or a pipe", hint)

@@ -7,7 +7,6 @@ its tree that names the submodule's commit.
 
 from __future__ import annotations
 
-import io
 import posixpath
 import subprocess
 from collections.abc import Callable, Iterator
@@ -18,11 +17,12 @@ from urllib.parse import urlsplit
 from builder.core.errors import FetchError
 from builder.core.git import Git, GitError, stop
 from builder.core.redact import redact
+from builder.core.store.files import pieces
 from builder.lock.sourcerecords import GIT_HASH
 
 from .bounds import MAX_PATH, MAX_SUBMODULE_LEVELS, MAX_SUBMODULES
 from .repository import Repository
-from .target import Content, Target
+from .target import Target
 
 _FILE, _PROGRAM, _LINK, _SUBMODULE = "100644", "100755", "120000", "160000"
 #: Modes of files that old versions of git wrote.
@@ -97,11 +97,12 @@ class Unpacker:
             if size > MAX_PATH:
                 hint = "do not use it"
                 raise FetchError(f"{self.target.name}: the symlink {path!r} is too long", hint)
-            self.target.add_link(path, content.read(size).decode("utf-8", "surrogateescape"))
+            text = b"".join(content)
+            self.target.add_link(path, text.decode("utf-8", "surrogateescape"))
         elif entry.mode in _FILES:
             if size <= _LFS_BYTES:
-                data = content.read(size)
-                content = io.BytesIO(data)
+                data = b"".join(content)
+                content = iter((data,))
                 if data.startswith(_LFS):
                     raise FetchError(
                         f"{self.target.name}: {path} is in a store of Git LFS, which builder does not read",
@@ -236,7 +237,6 @@ class _Blobs:
 
     def __init__(self, git: Git) -> None:
         self._git = git
-        self._left = _Limited(io.BytesIO(), 0)
 
     def __enter__(self) -> _Blobs:
         self._process: subprocess.Popen[bytes] = self._git.start("cat-file", "--batch")
@@ -245,7 +245,7 @@ class _Blobs:
     def __exit__(self, *_: object) -> None:
         stop(self._process)
 
-    def open(self, digest: str) -> tuple[int, Content]:
+    def open(self, digest: str) -> tuple[int, Iterator[bytes]]:
         """Return an object's size in bytes, and its content, to be read before :meth:`close`."""
         source, sink = self._process.stdout, self._process.stdin
         assert source is not None and sink is not None
@@ -254,27 +254,11 @@ class _Blobs:
         words = source.readline().split()
         if len(words) != 3 or words[1] != b"blob":
             raise GitError(f"object {digest} is missing")
-        size = int(words[2])
-        self._left = _Limited(source, size)
-        return size, self._left
+        return int(words[2]), pieces(source, int(words[2]))
 
     def close(self) -> None:
-        """End reading an object."""
+        """End reading an object, whose content was read."""
         source = self._process.stdout
         assert source is not None
-        if self._left.left or source.read(1) != b"\n":
+        if source.read(1) != b"\n":
             raise GitError("an object was not read whole")
-
-
-class _Limited:
-    """The next bytes of a stream."""
-
-    def __init__(self, source: Content, size: int) -> None:
-        self._source = source
-        self.left = size
-        """Bytes that were not read yet."""
-
-    def read(self, size: int) -> bytes:
-        data = self._source.read(min(size, self.left))
-        self.left -= len(data)
-        return data

@@ -9,23 +9,18 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
 
 from builder.core.errors import FetchError
-from builder.core.store.files import CHUNK, space_errors
+from builder.core.store.files import pieces, space_errors
 from builder.core.text import human_bytes
 
 from .bounds import MAX_DEPTH, MAX_MEMBERS, MAX_PATH, MAX_UNPACKED
 
+#: The pieces of a file.
+Content = Iterable[bytes | memoryview]
 _HOSTILE = "the source is damaged or hostile: do not use it"
-
-
-class Content(Protocol):
-    """A stream of bytes."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return at most ``size`` bytes; none at the end."""
 
 
 class Target:
@@ -54,7 +49,7 @@ class Target:
                 raise self._twice(path) from None
 
     def add_file(self, path: str, size: int, content: Content, *, executable: bool = False) -> None:
-        """Write a file.
+        """Write a file of ``size`` bytes.
 
         Raises:
             FetchError: the path leads out of the folder or exists already, or the source is too
@@ -73,12 +68,9 @@ class Target:
             except (FileExistsError, IsADirectoryError, NotADirectoryError):
                 raise self._twice(path) from None
             with os.fdopen(fd, "wb") as file:
-                left = size
-                while left and (chunk := content.read(min(CHUNK, left))):
-                    file.write(chunk)
-                    left -= len(chunk)
+                written = sum(map(file.write, content))
             place.chmod(0o755 if executable else 0o644)
-        if left:
+        if written != size:
             raise FetchError(f"{self.name}: {path!r} ends too early", "fetch it again")
 
     def add_copy(self, path: str, original: str) -> None:
@@ -88,7 +80,8 @@ class Target:
             raise FetchError(f"{self.name}: {path!r} is a link to a missing file", _HOSTILE)
         info = source.stat()
         with source.open("rb") as content:
-            self.add_file(path, info.st_size, content, executable=bool(info.st_mode & 0o100))
+            executable = bool(info.st_mode & 0o100)
+            self.add_file(path, info.st_size, pieces(content), executable=executable)
 
     def add_link(self, path: str, target: str) -> None:
         """Note a symlink. Raises FetchError if it leads out of the folder, or is too long."""

@@ -21,13 +21,14 @@ import os
 import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from builder.core.errors import ImageError
 from builder.core.model import Layer
 from builder.core.store.blobs import Store
-from builder.core.store.files import sha256_of
+from builder.core.store.files import pieces, sha256_of
 from builder.formats.layers.entry import Entry, Range
 from builder.formats.trees.member import Kind, Member
 from builder.formats.trees.sources import layer_source
@@ -40,7 +41,6 @@ _OPAQUE = "user.overlay.opaque"
 _WHITEOUT = ".wh."
 #: What unpacking as an ordinary user changes in a mode, see :mod:`builder.formats.trees.rootfs`.
 _SET_IDS, _READABLE, _USABLE = 0o6000, 0o400, 0o700
-_BLOCK = 1 << 20
 
 
 @dataclass
@@ -303,15 +303,10 @@ def _same_file(node: LeftNode, lower: LowerNode) -> bool:
     if not _same_mode(node.mode, lower.info, _READABLE):
         return False
     assert node.content is not None
-    left = node.size
     with node.content.source.open("rb") as a, lower.path.open("rb") as b:
         a.seek(node.content.offset)
-        while left:
-            size = min(left, _BLOCK)
-            if a.read(size) != b.read(size):
-                return False
-            left -= size
-    return True
+        both = zip_longest(pieces(a, node.size), pieces(b))
+        return all(one == other for one, other in both)
 
 
 # two runs of a step ------------------------------------------------------------------------------

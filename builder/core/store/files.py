@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 from builder.core.errors import BuilderError, SpaceError
 from builder.core.text import human_bytes
@@ -25,6 +27,20 @@ _CHOOSE = "choose a folder that you can write to (for the cache: BUILDER_CACHE, 
 #: The errors of a full disk, and of a quota.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
+
+
+class ByteStream(Protocol):
+    """A source of bytes: an open file, a decompressor, or a member of an archive."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most ``size`` bytes; none at the end."""
+
+
+def pieces(stream: ByteStream, size: float = math.inf) -> Iterator[bytes]:
+    """Yield the next ``size`` bytes of a stream, or all that follow; fewer if it ends before."""
+    while data := stream.read(int(min(size, CHUNK))):
+        size -= len(data)
+        yield data
 
 
 def sha256_of(chunks: Iterable[bytes | memoryview]) -> bytes:

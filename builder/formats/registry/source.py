@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from builder.core.errors import RegistryError
-from builder.core.store.files import CHUNK
+from builder.core.store.files import pieces
 
 #: Returns a blob's bytes from an offset (in bytes) on; called again after a failure.
 BlobSource = Callable[[int], Iterator[bytes]]
@@ -23,8 +23,7 @@ def file_source(path: Path) -> BlobSource:
     def read(offset: int) -> Iterator[bytes]:
         with path.open("rb") as f:
             f.seek(offset)
-            while data := f.read(CHUNK):
-                yield data
+            yield from pieces(f)
 
     return read
 

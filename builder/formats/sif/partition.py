@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import BinaryIO
 
 from builder.core.errors import ImageError
 from builder.core.store.blobs import Store
-from builder.core.store.files import CHUNK
+from builder.core.store.files import pieces, sha256_of
 from builder.formats.trees.sources import Source, squashfs_source
 
 
@@ -57,8 +56,7 @@ class SquashfsPart:
                     copied += more
             source.seek(self.offset + copied)
             out.seek(start + copied)
-            while data := source.read(min(self.size - copied, CHUNK)):
-                copied += out.write(data)
+            copied += sum(map(out.write, pieces(source, self.size - copied)))
         if copied < self.size:
             what = f"{self.path} ended early: it was changed while it was copied"
             raise ImageError(what, "build again")
@@ -75,13 +73,9 @@ class SquashfsPart:
             return store.rehash(self.path, self.digest.partition("#")[0])
         if store.was_hashed(self.path, self.digest):
             return True
-        digest, left = hashlib.sha256(), self.size
         with sif.open("rb") as file:
             file.seek(start)
-            while data := file.read(min(left, CHUNK)):
-                digest.update(data)
-                left -= len(data)
-        return f"sha256:{digest.hexdigest()}" == self.digest
+            return f"sha256:{sha256_of(pieces(file, self.size)).hex()}" == self.digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import zstandard
 from isal import igzip, isal_zlib
 
 from builder.core.errors import ImageError
-from builder.core.store.files import CHUNK
+from builder.core.store.files import CHUNK, pieces, sha256_of
 
 GZIP_MAGIC = b"\x1f\x8b"
 #: The first bytes of a zstd file; the second form is a frame that readers skip (RFC 8878, 3.1.2).
@@ -52,8 +52,7 @@ def inflate(path: Path, hashed: hashlib._Hash | None = None) -> Iterator[bytes]:
             elif ZSTD_START.match(magic):
                 decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
                 tar = decompressor.stream_reader(f, read_across_frames=True, closefd=False)
-            while data := tar.read(CHUNK):
-                yield data
+            yield from pieces(tar)
             while hashed is not None and f.read(CHUNK):  # what the codec did not read
                 pass
     except _DAMAGE as e:
@@ -63,10 +62,7 @@ def inflate(path: Path, hashed: hashlib._Hash | None = None) -> Iterator[bytes]:
 
 def tar_digest(path: Path) -> str:
     """Return the digest of the tar of a layer blob. Raises as :func:`inflate` does."""
-    tar = hashlib.sha256()
-    for data in inflate(path):
-        tar.update(data)
-    return f"sha256:{tar.hexdigest()}"
+    return f"sha256:{sha256_of(inflate(path)).hex()}"
 
 
 class _HashedFile(io.RawIOBase):

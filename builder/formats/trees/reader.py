@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from builder.core.store.files import CHUNK
+from builder.core.store.files import CHUNK, ByteStream
 from builder.core.tarheaders import BLOCK, TarEnd, TarError, TarHeader, TarLimit, read_headers
-
-
-class ByteStream(Protocol):
-    """A source of bytes: an open file, or a decompressor."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return some bytes; none at the end."""
 
 
 @dataclass
@@ -83,8 +75,6 @@ class TarReader:
             parts.append(bytes(part))
             size -= len(part)
         return b"".join(parts)
-
-    read = read_exactly
 
     def _next(self, size: int) -> Iterator[memoryview]:
         """Yield ``size`` bytes. Raises TarError if there are fewer."""
