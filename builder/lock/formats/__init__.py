@@ -20,8 +20,7 @@ from types import ModuleType
 from builder.core.errors import LockError
 from builder.lock.othertools import CONDA_LOCK, FORMATS, ForeignFormat, export_command, lock_format
 
-from .common import check_groups, read_text
-from .foreign import ForeignLock, LockTarget
+from .common import ForeignLock, LockTarget, check_groups, read_text
 
 __all__ = ["ForeignLock", "LockTarget", "foreign_python", "read_foreign"]
 

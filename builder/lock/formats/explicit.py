@@ -11,8 +11,7 @@ from builder.core.model import LockedPackage
 from builder.lock.config.recipe import Recipe
 from builder.lock.urls import filename_of
 
-from .common import PackageMaker, read_text
-from .foreign import ForeignLock, LockTarget
+from .common import ForeignLock, LockTarget, PackageMaker, read_text
 from .requirements import read_pins
 
 #: The end of a line, behind ``#``.

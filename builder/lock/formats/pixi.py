@@ -17,8 +17,7 @@ from builder.lock.config.merge import choices
 from builder.lock.sourcerecords import GIT_HASH
 from builder.lock.spec import SourceSpec, Spec
 
-from .common import RESTORE, PackageMaker, read_yaml
-from .foreign import ForeignLock, Found, LockTarget
+from .common import RESTORE, ForeignLock, Found, LockTarget, PackageMaker, read_yaml
 
 if TYPE_CHECKING:
     from rattler.lock.environment import Environment

@@ -25,8 +25,7 @@ from builder.core.model import MAIN, LockedPackage
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.wheels import glibc_minor
 
-from .common import RESTORE, PackageMaker, check_groups, read_toml
-from .foreign import ForeignLock, LockTarget
+from .common import RESTORE, ForeignLock, LockTarget, PackageMaker, check_groups, read_toml
 
 _NEWEST = Version("1.0")
 #: The hint for a package without files: pdm 2.29.4 exports none beside hishel 2, with exit code 0.

@@ -17,8 +17,7 @@ from builder.lock.pipsection import PipSection, requirement_lines
 from builder.lock.sourcerecords import GIT_HASH
 from builder.lock.spec import SourceSpec, Spec
 
-from .common import PackageMaker, check_groups, read_text
-from .foreign import ForeignLock, Found, LockTarget
+from .common import ForeignLock, Found, LockTarget, PackageMaker, check_groups, read_text
 
 
 def requires_python(path: Path) -> str:

@@ -28,8 +28,7 @@ from builder.lock.tool import run_tool
 from builder.lock.uv import uv_program
 from builder.lock.wheels import best_wheel
 
-from .common import RESTORE, PackageMaker, check_groups, read_toml
-from .foreign import ForeignLock, Found, LockTarget
+from .common import RESTORE, ForeignLock, Found, LockTarget, PackageMaker, check_groups, read_toml
 from .requirements import read_pins
 
 _TIME_LIMIT_S = 60
