@@ -18,8 +18,7 @@ from builder.core.model import Fetched
 from builder.core.store.files import CHUNK, require_space
 
 from .bounds import most_unpacked
-from .conda_archive import CondaMember, Spool, spooled
-from .conda_info import PathInfo, read_info
+from .conda_archive import CondaMember, PathInfo, Spool, read_info, spooled
 from .conda_layout import CondaLayout
 from .conda_meta import InstalledFile, package_record
 from .conda_prefix import replaced

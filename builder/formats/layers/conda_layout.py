@@ -10,7 +10,7 @@ from builder.core.errors import LayerError
 from builder.core.model import BASE_PYTHON, Fetched, LockedPackage
 from builder.formats.trees.member import ancestors, walk
 
-from .conda_info import PackageInfo, PathInfo, read_info
+from .conda_archive import PackageInfo, PathInfo, read_info
 from .conda_prefix import entry_point_shebang
 from .conflicts import module_of
 from .entry import Entry, LinkContext

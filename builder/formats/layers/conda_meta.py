@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 from builder.core.model import Fetched, LockedPackage
 from builder.core.redact import redact
 
-from .conda_info import PackageInfo, PathInfo
+from .conda_archive import PackageInfo, PathInfo
 from .conda_layout import CondaLayout
 from .entry import Content, Entry, Inline, LinkContext
 

@@ -23,8 +23,7 @@ from builder.core.redact import redact
 from builder.core.store.files import CHUNK, sha256_of
 from builder.formats.oci.documents import check_size, load_json
 
-from .conda_archive import open_part, read_part
-from .conda_info import read_index_file, read_info
+from .conda_archive import open_part, read_index_file, read_info, read_part
 from .entry import Declared, PackageIndex, Part
 from .libraries import is_library
 from .licences import conda_licences, licence_choice, listed, wheel_licences, wheel_metadata
