@@ -408,7 +408,7 @@ OTHERS = {
         "deliver/publishing/signatures.py", "deliver/publishing/tags.py", "deliver/publishing/verify.py",
         "deliver/smoke/schema.py", "formats/oci/manifest.py", "formats/registry/answer.py",
         "formats/sif/write.py",
-        "formats/layers/conda_activation.py", "lock/names.py",
+        "formats/layers/conda_archive.py", "formats/layers/conda_activation.py", "lock/names.py",
         "lock/inputs.py",
         "lock/record.py", "lock/sourcerecords.py",
     ], "JSON: the row formats/oci/documents.py"),

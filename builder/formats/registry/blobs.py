@@ -19,8 +19,7 @@ from builder.formats.oci.digest import sha256
 from builder.formats.oci.reference import check_repository
 
 from .answer import MAX_REFUSAL, MAX_SMALL_BLOB, content_length, read_answer
-from .meter import Meter, Progress
-from .source import BlobSource, DamagedSource, HashedSource, file_source
+from .source import BlobSource, DamagedSource, HashedSource, Meter, Progress, file_source
 from .transport import Transport
 from .upload import UNKNOWN, ChunkSize, Upload
 

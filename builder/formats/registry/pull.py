@@ -17,8 +17,7 @@ from builder.formats.oci.manifest import MANIFESTS, read_image, stated_media_typ
 from builder.formats.oci.reference import Reference, is_digest
 
 from .client import RegistryClient
-from .origins import Origins
-from .push import TRANSFERS
+from .push import TRANSFERS, Origins
 
 log = logging.getLogger(__name__)
 

@@ -40,8 +40,7 @@ from builder.core.errors import RegistryError
 from builder.core.text import human_bytes
 
 from .answer import BUSY, Answer, Busy, Request, number, read_answer
-from .meter import Meter
-from .source import HashedSource
+from .source import HashedSource, Meter
 from .transport import Transport, push_scopes
 
 log = logging.getLogger(__name__)
