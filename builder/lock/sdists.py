@@ -15,9 +15,8 @@ from packaging.version import Version
 
 from builder.core.errors import FetchError
 from builder.core.redact import redact
-from builder.formats.net.findlinks import as_path
+from builder.formats.net.findlinks import as_path, read_page
 from builder.formats.net.http import make_client, why_unreachable
-from builder.formats.net.simpleindex import read_page
 from builder.formats.net.trust import network_hint
 from builder.formats.net.urlvariables import expanded
 

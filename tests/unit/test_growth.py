@@ -34,7 +34,7 @@ from builder.deliver.smoke.reports import read_report
 from builder.formats.layers.elf import ElfReader
 from builder.formats.layers.inside import _parts
 from builder.formats.layers.licences import wheel_licences
-from builder.formats.net import answers, apt, simpleindex
+from builder.formats.net import answers, apt, findlinks
 from builder.formats.net.pipconfig import pip_configuration
 from builder.formats.oci.documents import load_json
 from builder.formats.oci.reference import Reference
@@ -118,7 +118,7 @@ TEXTS: dict[str, tuple[Callable[[str], object], list[tuple[str, str, str]]]] = {
     "formats/net/answers.py": (lambda text: answers.load_json(text.encode()), [
         ('{"files": [', '{"url": "x"},', "{}]}"), ("", "[", ""),
     ]),
-    "formats/net/simpleindex.py: html": (simpleindex._of_html, [("", '<a href="x">', ""), ("", "a", "")]),
+    "formats/net/findlinks.py: html": (findlinks._of_html, [("", '<a href="x">', ""), ("", "a", "")]),
     "formats/oci/documents.py": (lambda text: load_json(text.encode(), "x"), [
         ("", "[", ""), ("[", "1,", "1]"), ("[", "{},", "1]"), ("", "9", ""), ('"', "\\u0020", '"'),
         ("[", '{"a":[]},', "1]"),

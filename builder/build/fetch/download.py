@@ -18,7 +18,7 @@ from builder.core.progress import Reporter
 from builder.core.store.files import require_space
 from builder.formats.net.download import PartialFile, body_from, range_header, resume
 
-from .failure import NotAvailable
+from .places import NotAvailable
 
 #: Failed attempts in a row for one URL that add no bytes, before the next place is tried.
 TRIES = 4

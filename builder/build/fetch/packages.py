@@ -25,8 +25,7 @@ from builder.formats.net.urlvariables import NO_VARIABLES, UrlVariables
 from builder.lock.inputs import Inputs
 from builder.lock.sourcerecords import stays_inside
 
-from .failure import NotAvailable, not_found
-from .places import LocalFile, Places, Url
+from .places import LocalFile, NotAvailable, Places, Url, not_found
 from .verify import Verifier
 
 if TYPE_CHECKING:  # httpx2 is slow to import, and not needed if all packages are on this machine

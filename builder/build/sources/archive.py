@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx2
 
 from builder.build.fetch.download import Downloader, open_partial
-from builder.build.fetch.failure import NotAvailable
 from builder.build.fetch.packages import fetch_packages
+from builder.build.fetch.places import NotAvailable
 from builder.core import tarheaders as tar
 from builder.core.errors import FetchError, HashMismatch
 from builder.core.model import LockedPackage

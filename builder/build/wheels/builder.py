@@ -40,9 +40,8 @@ from builder.lock.spec import SourceSpec, spec_of
 from builder.lock.uv import uv_program
 
 from .backend import project_name, read_backend, read_scm
-from .check import check_wheel
 from .requirements import fetch_uv, resolve_requirements
-from .run import NeedsMore, WheelJob, built
+from .run import NeedsMore, WheelJob, built, check_wheel
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from builder.core.errors import LockError, SolveError
 from builder.core.model import FIND_LINKS, MAIN, LockedPackage, Manager
 from builder.core.store.reading import Reader
-from builder.formats.net.simpleindex import url_path
+from builder.formats.net.findlinks import url_path
 from builder.lock.config.explain import first_problem
 from builder.lock.config.merge import choices
 from builder.lock.config.recipe import Recipe

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.build.wheels.check import check_wheel
+from builder.build.wheels.run import check_wheel
 from builder.core.errors import LayerError, WheelError
 from builder.core.model import Fetched
 from builder.lock.config.recipe import Recipe

@@ -10,8 +10,8 @@ from types import ModuleType
 import httpx2
 import pytest
 
-from builder.formats.net import answers, simpleindex
-from builder.formats.net.simpleindex import read_page
+from builder.formats.net import answers, findlinks
+from builder.formats.net.findlinks import read_page
 
 PAGE = "https://h.example/simple/"
 LINK = b"<a href='a.whl'>"
@@ -47,8 +47,8 @@ def test_encoded(page: bytes) -> None:
         (answers, "MAX_VALUES", 5, b'{"files": [[], [], []]}', "more than 5 values"),
         (answers, "MAX_VALUES", 5, b'{"files": [1, 1, 1, 1, 1]}', "more than 5 values"),
         (answers, "MAX_VALUES", 5, b'{"files": [{}, {}, {}]}', "more than 5 values"),
-        (simpleindex, "MAX_LINKS", 2, LINK * 3, "more than 2 links"),
-        (simpleindex, "_MAX_TAG", 20, b"<a " + b"x " * 30 + b">", "a tag is too long"),
+        (findlinks, "MAX_LINKS", 2, LINK * 3, "more than 2 links"),
+        (findlinks, "_MAX_TAG", 20, b"<a " + b"x " * 30 + b">", "a tag is too long"),
     ],
     ids=["bytes", "lists", "numbers", "objects", "links", "attributes"],
 )
@@ -71,7 +71,7 @@ def test_parts_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tags that begin in one part of a page and end in the next one are found."""
     page = b"<!-- a comment -->" + LINK + b"text &amp; text</a>\n" + LINK
     for size in range(len(b"<!-- a comment -->"), len(page)):
-        monkeypatch.setattr(simpleindex, "_MAX_TAG", size)
+        monkeypatch.setattr(findlinks, "_MAX_TAG", size)
         assert names(page) == ["a.whl", "a.whl"], size
 
 
