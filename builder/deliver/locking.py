@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from builder.build.bases.python import base_glibc, base_python
+from builder.build.bases.contents import base_glibc, base_python
 from builder.build.bases.resolve import is_made_here, open_base, resolve_base
 from builder.build.fetch.venv import locked_base_python
 from builder.build.steps.apt_solve import solve_os_packages

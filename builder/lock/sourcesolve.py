@@ -41,7 +41,7 @@ from builder.core.settings import Settings
 from builder.formats.layers.licences import wheel_metadata
 from builder.formats.layers.wheel_archive import WheelArchive
 
-from .config.wheelbuild import WheelBuild
+from .config.steps import WheelBuild
 from .indexes import Indexes
 from .manifests.keys import build_settings
 from .names import conda_mapping, pypi_name

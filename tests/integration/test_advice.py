@@ -11,7 +11,7 @@ import uv
 from builder.bench.probes import framework
 from builder.core.datafiles import table
 from builder.formats.net.pipconfig import PYPI, pip_configuration
-from builder.lock import cuda
+from builder.lock import indexes
 
 pytestmark = pytest.mark.network
 #: pip's packages of the smoke test's advice, with their extras.
@@ -19,7 +19,7 @@ NAMED = re.findall(r"pip's ([\w-]+(?:\[[\w,-]+\])?)", "\n".join(framework._BUILD
 
 
 #: Lines for a version of CUDA that need no other index.
-ROWS = table(cuda.__file__, "cuda.yaml")
+ROWS = table(indexes.__file__, "cuda.yaml")
 CUDA = [(line, version) for version, rows in ROWS.items() for line in rows.values() if " " not in line]
 
 
@@ -53,7 +53,7 @@ def test_named(named: str) -> None:
 def test_line_for_cuda(line: str, version: int) -> None:
     """The libraries are for that version, and the one for the other version is not advised against itself."""
     wheels = compiled(line).replace("==", " ").splitlines()
-    found = list(filter(None, map(cuda._LIBRARY.fullmatch, wheels)))
+    found = list(filter(None, map(indexes._LIBRARY.fullmatch, wheels)))
     assert {int(one[2] or one[3]) for one in found} == {version}
     assert not [pattern for pattern in ROWS[version] if any(re.match(pattern, wheel) for wheel in wheels)]
 

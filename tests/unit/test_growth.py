@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import builder
-from builder.build.bases import dpkg, python
+from builder.build.bases import contents
 from builder.build.image.libraries import _missing
 from builder.cli.start.imports import imported_modules
 from builder.core.errors import BuilderError
@@ -58,12 +58,12 @@ Make = Callable[[int], Callable[[], object]]
 
 
 def _dpkg(text: str) -> object:
-    return dpkg.listed_packages({dpkg.STATUS: text})
+    return contents.listed_packages({contents.STATUS: text})
 
 
 def _python(text: str) -> object:
-    files = python._PythonFiles({}, {}, {_STATUS: text})
-    return python._version("usr/bin/python3.11", "3.11", files)
+    files = contents._PythonFiles({}, {}, {_STATUS: text})
+    return contents._version("usr/bin/python3.11", "3.11", files)
 
 
 def _sbom(text: str) -> object:
@@ -101,11 +101,11 @@ TEXTS: dict[str, tuple[Callable[[str], object], list[tuple[str, str, str]]]] = {
         ("", "1", ""), ("", "a", ""), ('a="', "\\x", ""), ("", "a ", ""), ("a", " ", "="), ("", 'a="', ""),
         ("Bearer ", "a=b,", ""), ("", "a=", ""), ("", "-", "="),
     ]),
-    "build/bases/dpkg.py": (_dpkg, [
+    "build/bases/contents.py": (_dpkg, [
         ("", "Package: python3.11\n", ""), ("", "Package: a\nVersion: 1\n\n", ""), ("", "\n", ""),
         ("", " \n", "x"), ("\n", " ", "x"), ("Package:", " ", ""),
     ]),
-    "build/bases/python.py": (_python, [
+    "build/bases/contents.py: python": (_python, [
         ("", "Package: python3.11\n", ""), ("", "Package: python3.11\nVersion: x\n\n", ""),
     ]),
     "formats/net/apt.py": (lambda text: list(apt.parse_sources("x.sources", text)), [
@@ -355,7 +355,7 @@ def test_ratio(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[int], float],
 DYNAMIC = {
     "build/bases/debian_tar.py: ": "paths, which are short",
     "build/bases/mmdebstrap.py: pattern": "the last lines of a log",
-    "build/bases/python.py: pattern": "the row build/bases/python.py",
+    "build/bases/contents.py: pattern": "the row build/bases/contents.py",
     "build/bytecode/runtime.py: ": "paths, which are short",
     "build/image/libraries.py: brought": "names of files",
     "build/wheels/run.py: ": "the end of a log",
@@ -371,7 +371,7 @@ DYNAMIC = {
     "formats/trees/project.py: ": "a word",
     "lock/config/fields.py: ": "a value of a recipe",
     "lock/hints.py: ": "a word, and the messages of uv",
-    "lock/cuda.py: pattern": "beginnings of a name with its version",
+    "lock/indexes.py: pattern": "beginnings of a name with its version",
     "lock/othertools.py: pattern": "beginnings of lines",
     "lock/tomlfile.py: ": "a word",
     "lock/urls.py: secret": "a word",

@@ -131,7 +131,7 @@ class Stack:
 
     def records(self) -> list[Path]:
         """Return the cache's records of the layers, and of what a build reads to plan them."""
-        from builder.build.bases.dpkg import system_record
+        from builder.build.bases.contents import system_record
 
         modules, layers = self._modules, self._request.recipe.layers.options
         store, budget = self._request.work.store, layers_for_packages(modules.total)

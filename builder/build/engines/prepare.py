@@ -20,7 +20,7 @@ from builder.formats.layers.entry import LinkContext
 from builder.formats.layers.packages import Fetch, Packages
 from builder.formats.oci.config import config_environment
 from builder.lock.config.recipe import Recipe
-from builder.lock.config.wheelbuild import WheelBuild
+from builder.lock.config.steps import WheelBuild
 from builder.lock.config.yamlfile import place_of
 from builder.lock.inputs import without_sha256
 from builder.lock.record import lock_date

@@ -97,7 +97,7 @@ def _with_packages(
     if not found or not any(name.startswith("libapt-pkg.so.") for name in below):
         return found
     # imported here: a build with nothing changed reads no base
-    from builder.build.bases.dpkg import find_system
+    from builder.build.bases.contents import find_system
 
     name, version, _ = find_system(base, work)
     return tuple(replace(x, os_package=debian_package(x.name, name, version)) for x in found)

@@ -30,7 +30,7 @@ from builder.core.workspace import Workspace
 from builder.formats.layers.cache import cache_key
 from builder.formats.qemu import emulation
 from builder.lock.config.recipe import Recipe
-from builder.lock.config.wheelbuild import WheelBuild
+from builder.lock.config.steps import WheelBuild
 from builder.lock.inputs import Inputs
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.solve import Cutoffs

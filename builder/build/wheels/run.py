@@ -30,7 +30,7 @@ from builder.core.store.reading import read_foreign
 from builder.core.workspace import Workspace
 from builder.formats.layers.wheel_archive import WheelArchive
 from builder.lock.config.recipe import Recipe
-from builder.lock.config.wheelbuild import WheelBuild
+from builder.lock.config.steps import WheelBuild
 from builder.lock.wheels import target_tags
 
 from . import driver

@@ -30,7 +30,7 @@ from typing import Any, Literal
 import zstandard
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from builder.build.bases.dpkg import BaseSystem
+from builder.build.bases.contents import BaseSystem
 from builder.build.bytecode.inputs import RecordedModules
 from builder.build.engines.base import BuildResult
 from builder.core.errors import BuilderError, ImageError, UsageError

@@ -37,7 +37,7 @@ from builder.lock.config.recipe import Recipe
 from builder.lock.inputs import Inputs
 
 if TYPE_CHECKING:
-    from builder.build.bases.dpkg import BaseSystem, DebianPackage
+    from builder.build.bases.contents import BaseSystem, DebianPackage
 
 _CYCLONEDX = "1.6"
 #: In the reference of a component that is inside of a package, behind the package's.
@@ -53,7 +53,7 @@ def image_sbom(result: BuildResult, work: Workspace) -> bytes:
         LayerError, ImageError: a package or the base is damaged.
     """
     # slow, and not needed by those who only import the types of attachments
-    from builder.build.bases.dpkg import base_system
+    from builder.build.bases.contents import base_system
 
     recipe, lock, base = result.recipe, result.lock, result.base
     declared = _declared(recipe, lock, work)

@@ -21,7 +21,7 @@ from builder.core.model import Image, Lock, SifImage
 from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
-from builder.formats.sif.digests import sif_digest
+from builder.formats.sif.read import sif_digest
 from builder.lock.config.recipe import Recipe
 
 from .finding import advice_for

@@ -27,11 +27,10 @@ from builder.core.workspace import Workspace
 from builder.formats.oci.manifest import parse_config, require_layers
 from builder.formats.sif import format as raw
 
-from .digests import remember_digest, remembered_digest
 from .format import FileSystem, ObjectType, PartitionRole, SifDescriptor, SifHeader
 from .partition import Content, PlannedObject, SquashfsPart
 from .partitions import PartitionMaker, prepare_place
-from .read import read_sif
+from .read import read_sif, remember_digest, remembered_digest
 from .singularity import FOLDER, Metadata, container_files
 
 log = logging.getLogger(__name__)

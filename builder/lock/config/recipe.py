@@ -27,8 +27,7 @@ from .merge import load_chain, merge, near_hint
 from .site import Engine, Format, Gpu, Platform, SifOptions, Site
 from .sites import load_site, site_of, yaml_files
 from .smoketest import SmokeTest
-from .steps import Step
-from .wheelbuild import PackageName, WheelBuild
+from .steps import PackageName, Step, WheelBuild
 from .yamlfile import YamlFile, load_yaml
 
 log = logging.getLogger(__name__)

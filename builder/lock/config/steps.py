@@ -1,15 +1,22 @@
-"""The key ``steps``: commands that run in the image while it is built."""
+"""The keys of a recipe that run programs while an image is built.
+
+``steps`` are commands in the image; ``pip: {build: {NAME: ...}}`` is how the wheel of a source package
+is built.
+"""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated, Any
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from builder.core.text import CONTROL
 
-from .fields import Line, Model, Variable
+from .fields import Line, Model, Variable, parsed
 
 #: Names of variables that hold credentials.
 _SECRET = re.compile(
@@ -70,3 +77,36 @@ class Step(Model):
     """The commands can use the host's network."""
     title: Line = ""
     """The layer's name in the image's history; empty: the first command."""
+
+
+#: The name of a Python package, normalised by PEP 503.
+PackageName = Annotated[
+    Line,
+    parsed(partial(canonicalize_name, validate=True), "is not the name of a Python package"),
+    AfterValidator(canonicalize_name),
+]
+#: A requirement of pip: ``ninja``, ``cython<3``.
+Requirements = Annotated[
+    Line,
+    parsed(Requirement, "is not a pip requirement: REASON (write NAME or NAME==VERSION)"),
+]
+_NO_SECRETS_IN_BUILDS = no_secrets("the settings of builds are recorded in the lock file")
+
+
+class WheelBuild(Model):
+    """How the wheel of one source package is built."""
+
+    env: Annotated[dict[Variable, Line], _NO_SECRETS_IN_BUILDS] = Field(default_factory=dict)
+    """Environment variables of the build."""
+    needs: tuple[Requirements, ...] = ()
+    """Build requirements in addition to those that the package declares."""
+    no_isolation: bool = False
+    """The build sees the packages of the image (torch, numpy), and of the declared build
+    requirements only those that ``needs`` lists are added. False: it sees its build requirements
+    alone."""
+    network: bool = False
+    """The build may use the network. Its wheel then depends on what servers returned."""
+    config_settings: dict[Line, Line] = Field(default_factory=dict)
+    """Settings for the package's build backend, as pip's ``--config-settings``."""
+    base_packages: tuple[Line, ...] = ()
+    """Debian packages (compilers, headers) for the build alone: the image does not get them."""

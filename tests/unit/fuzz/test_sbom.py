@@ -10,7 +10,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.build.bases.dpkg import find_system
+from builder.build.bases.contents import find_system
 from builder.core.model import Fetched, Lock, LockedBase
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from builder.build.bases import dpkg as module
-from builder.build.bases.dpkg import BaseSystem, DebianPackage, base_system, find_system
+from builder.build.bases import contents as module
+from builder.build.bases.contents import BaseSystem, DebianPackage, base_system, find_system
 from builder.core.errors import ImageError
 from builder.core.model import LockedBase
 from builder.core.store.blobs import Store

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from builder.build.bases import python as module
-from builder.build.bases.python import base_glibc, base_python, find_glibc, find_python
+from builder.build.bases import contents as module
+from builder.build.bases.contents import base_glibc, base_python, find_glibc, find_python
 from builder.build.bases.resolve import resolve_base
 from builder.build.fetch.venv import BasePython
 from builder.core.errors import ConfigError, ImageError

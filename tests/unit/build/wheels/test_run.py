@@ -20,7 +20,7 @@ from builder.core.errors import WheelError
 from builder.core.settings import Settings
 from builder.core.workspace import Workspace
 from builder.lock.config.recipe import load_recipe
-from builder.lock.config.wheelbuild import WheelBuild
+from builder.lock.config.steps import WheelBuild
 from tests.support.wheels import fetched, make_wheel
 
 IMAGE: Any = None

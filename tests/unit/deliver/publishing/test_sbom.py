@@ -10,7 +10,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
-from builder.build.bases.dpkg import BaseSystem, DebianPackage
+from builder.build.bases.contents import BaseSystem, DebianPackage
 from builder.core.model import Lock, LockedBase, LockedPackage, LockedSource, LockRecord, OsPackage
 from builder.deliver.publishing.sbom import package_url, sbom
 from builder.formats.layers.entry import Declared, Part

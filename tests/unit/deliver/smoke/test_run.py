@@ -22,7 +22,7 @@ from builder.deliver.smoke.options import SmokeOptions
 from builder.deliver.smoke.run import interpret, smoke
 from builder.deliver.smoke.schema import find_report
 from builder.deliver.smoke.suggested import SmokePlan
-from builder.formats.sif.digests import sif_digest
+from builder.formats.sif.read import sif_digest
 from tests.support.image_kit import image, layer, member, recipe
 from tests.support.reports import SMALL
 from tests.support.schema import check_report

@@ -63,7 +63,7 @@ def test_hashed_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def again(path: Path) -> str:
         raise AssertionError(f"{path} is hashed again")
 
-    monkeypatch.setattr("builder.formats.sif.digests.sha256_file", again)
+    monkeypatch.setattr("builder.formats.sif.read.sha256_file", again)
     assert open_sif(base.path, other).digest == base.digest
     os.utime(base.path, ns=(1, 1))
     with pytest.raises(AssertionError, match="is hashed again"):
