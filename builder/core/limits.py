@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import BuilderError
 
 #: Bytes of memory of a program, without the files that it maps. uv takes 0.4 GiB for 260 packages.
 MAX_MEMORY = 4 << 30
@@ -38,3 +42,23 @@ def small_files() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(kind, limits)
+
+
+def run_tool(
+    command: Sequence[str], folder: Path, env: Mapping[str, str], limit_s: float, late: BuilderError
+) -> subprocess.CompletedProcess[str]:
+    """Run a command with limits in a folder, and return its exit code and output.
+
+    Args:
+        command: the program and its arguments.
+        folder: the working folder.
+        env: all its variables.
+        limit_s: seconds after which it is killed.
+        late: is then raised.
+    """
+    try:
+        return subprocess.run(
+            limited(*command), cwd=folder, env=env, capture_output=True, text=True, timeout=limit_s
+        )
+    except subprocess.TimeoutExpired:
+        raise late from None

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from builder.core.errors import FetchError, LockError, SolveError, UsageError
+from builder.core.limits import run_tool
 from builder.core.model import MAIN, Lock, LockedPackage, LockRecord
 from builder.core.progress import working
 from builder.core.redact import redact
@@ -32,7 +33,6 @@ from .inputs import recorded_inputs, virtual_packages
 from .names import conda_mapping
 from .request import LockRequest, SolveRequest
 from .solve import finish_lock, request_for_solver
-from .tool import run_tool
 
 #: Programs that solve for conda-lock, the fastest first, and the variables that name one.
 PROGRAMS = ("micromamba", "mamba", "conda")

@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 from builder.core.datafiles import script
 from builder.core.errors import BuilderError, FetchError, SolveError
+from builder.core.limits import run_tool
 from builder.core.markers import ARCHITECTURES
 from builder.core.redact import redact
 from builder.core.store.files import space_errors
@@ -26,7 +27,6 @@ from builder.formats.net.urlvariables import as_written, is_own
 from .hints import UNUSABLE, pip_hint
 from .indexes import Indexes
 from .request import SolveRequest
-from .tool import run_tool
 from .urls import unexpanded
 from .wheels import glibc_minor
 

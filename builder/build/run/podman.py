@@ -25,9 +25,8 @@ from builder.lock.config.site import GpuVendor
 from .base import CHANGED_IMAGE, SHM_SIZE, RunOptions
 from .failures import hint_for
 from .gpu import gpu_devices
-from .leftovers import REPOSITORY, is_left_behind
 from .process import Completed, execute, reason
-from .storage import EngineRunner, Storage, container_name
+from .storage import REPOSITORY, EngineRunner, Storage, container_name, is_left_behind
 
 _LAYOUT_TAG = "image"
 _PLAIN_FOLDER = Path("/tmp")  # noqa: S108

@@ -19,12 +19,12 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from builder.core.errors import LockError
+from builder.core.limits import run_tool
 from builder.core.markers import applies
 from builder.core.model import MAIN, LockedPackage
 from builder.core.redact import redact
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.tomlfile import items, strings, table
-from builder.lock.tool import run_tool
 from builder.lock.uv import uv_program
 from builder.lock.wheels import best_wheel
 

@@ -11,6 +11,7 @@ import pytest
 
 from builder.core import limits
 from builder.core.errors import FetchError
+from builder.core.limits import run_tool
 from builder.core.model import LockedPackage
 from builder.core.settings import Settings
 from builder.lock.channels import probe_channels
@@ -19,7 +20,6 @@ from builder.lock.config.recipe import Recipe
 from builder.lock.inputs import Inputs
 from builder.lock.pip import solve_pip
 from builder.lock.request import SolveRequest
-from builder.lock.tool import run_tool
 from builder.lock.uv import uv_program
 from tests.support.channel import index_channel, make_package, serve
 
