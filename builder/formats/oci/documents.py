@@ -62,12 +62,9 @@ def load_json(data: bytes, what: str, most: int = MAX_DOCUMENT) -> Any:
         raise ImageError(f"{what} is not JSON: {e}", AGAIN) from None
     except RecursionError:
         raise _too_deep(what) from None
-    level = [value]
-    for _ in range(MAX_JSON_DEPTH):
-        level = [child for parent in level for child in _children(parent)]
-        if not level:
-            return value
-    raise _too_deep(what)
+    if is_deeper(value, MAX_JSON_DEPTH):
+        raise _too_deep(what)
+    return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -87,6 +84,14 @@ def _finite_number(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError("a number is too large")
     return number
+
+
+def is_deeper(value: object, most: int) -> bool:
+    """Return whether lists and mappings are nested more than ``most`` levels deep, without recursion."""
+    level = [value]
+    for _ in range(most):
+        level = [child for parent in level for child in _children(parent)]
+    return bool(level)
 
 
 def _children(value: object) -> list[Any]:

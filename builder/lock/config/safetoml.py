@@ -19,6 +19,7 @@ from typing import Any
 import tomli
 
 from builder.core.datafiles import read_beside
+from builder.formats.oci.documents import is_deeper
 
 #: Levels of tables and lists, and parts of a key. Lock files and projects have at most 8.
 MAX_DEPTH = 100
@@ -47,18 +48,6 @@ def loads(text: str) -> dict[str, Any]:
     data: dict[str, Any] | None = None
     with contextlib.suppress(RecursionError):
         data = tomli.loads(text)
-    if data is None or _depth_exceeds(data, MAX_DEPTH):
+    if data is None or is_deeper(data, MAX_DEPTH):
         raise ValueError(f"tables and lists are more than {MAX_DEPTH} levels deep")
     return data
-
-
-def _depth_exceeds(data: Any, limit: int) -> bool:
-    """Return whether lists and mappings are nested deeper than this; does not recurse."""
-    level: list[Any] = [data]
-    for _ in range(limit):
-        lists = [item for item in level if isinstance(item, list)]
-        lists += [[*item.values()] for item in level if isinstance(item, dict)]
-        level = [child for items in lists for child in items]
-        if not level:
-            return False
-    return True
