@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -14,7 +15,6 @@ from builder.core.errors import ImageError, RegistryError
 from builder.core.model import OCI_CONFIG, OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, Layer
 from builder.core.store.blobs import Store
 from builder.core.store.files import space_errors
-from builder.core.store.records import Record
 from builder.core.tarheaders import (
     BLOCK,
     FILE,
@@ -25,6 +25,7 @@ from builder.core.tarheaders import (
     read_headers,
 )
 from builder.core.workspace import Workspace
+from builder.formats.layers.cache import cached_layer
 from builder.formats.oci.documents import check_size, some
 from builder.formats.oci.image import manifest_of
 from builder.formats.oci.manifest import parse_config, parse_docker_listing
@@ -209,14 +210,12 @@ def _completed(name: str) -> str:
 
 def _docker_layer(archive: _RegistryArchive, name: str, diff_id: str, work: Workspace) -> Layer:
     """Return a layer of the archive, in the store. A record maps its diff_id to the blob."""
-    file = f"layer-{diff_id.replace(':', '-')}.json"
-    record = Record(work.store.folders.bases / file, dict[str, Any])
-    data = record.read()
-    if data is not None:
-        known = Descriptor.from_json(data)
-        blob = work.store.get(known.digest, known.size)
-        if blob is not None:
-            return Layer(known, diff_id, blob)
+    file = f"docker-layer-{diff_id.replace(':', '-')}.json"
+    make = partial(_new_layer, archive, name, diff_id, work)
+    return cached_layer(work.store.folders.bases / file, work.store, make)
+
+
+def _new_layer(archive: _RegistryArchive, name: str, diff_id: str, work: Workspace) -> Layer:
     chunks = archive.chunks(name)
     first = next(chunks, b"")
     whole = chain([first], chunks)
@@ -230,15 +229,11 @@ def _docker_layer(archive: _RegistryArchive, name: str, diff_id: str, work: Work
         work.store.drop(layer.descriptor.digest)
         problem = f"{archive.path}: layer {name} is {layer.diff_id}, its config lists {diff_id}"
         raise ImageError(problem, _WRITE_AGAIN)
-    record.write(layer.descriptor.to_json())
     return layer
 
 
 def _store_compressed(chunks: Iterator[bytes], media_type: str, store: Store) -> Layer:
     """Return a layer that is compressed already, stored unchanged."""
-    with store.writer() as out:
-        for data in chunks:
-            out.write(data)
-        digest, size = out.commit()
+    digest, size = store.add_pieces(chunks)
     path = store.path(digest)
     return Layer(Descriptor(media_type, digest, size), tar_digest(path), path)

@@ -7,7 +7,6 @@ packages and the base of the image, and the settings of the build.
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -25,6 +24,7 @@ from builder.core.errors import FetchError, WheelError
 from builder.core.markers import unfulfilled
 from builder.core.model import Fetched, Lock, LockedBase, LockedPackage, LockedSource
 from builder.core.redact import redact
+from builder.core.store.files import pieces
 from builder.core.store.records import Record
 from builder.core.workspace import Workspace
 from builder.formats.layers.cache import cache_key
@@ -353,9 +353,8 @@ class ImageWheelBuilder:
     def _stored(self, wheel: Fetched) -> dict[str, str]:
         """Copy a wheel into the store and return its record."""
         package = wheel.package
-        with self.work.store.writer() as blob, wheel.path.open("rb") as f:
-            shutil.copyfileobj(f, blob, 1 << 20)
-            sha256 = blob.commit()[0].removeprefix("sha256:")
+        with wheel.path.open("rb") as f:
+            sha256 = self.work.store.add_pieces(pieces(f))[0].removeprefix("sha256:")
         values = {"filename": package.filename, "name": package.name, "version": package.version}
         return {**values, "sha256": sha256}
 

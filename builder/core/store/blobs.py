@@ -16,7 +16,7 @@ import contextlib
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,9 +242,14 @@ class Store:
 
     def add(self, data: bytes) -> str:
         """Store bytes that fit into memory and return their digest."""
+        return self.add_pieces((data,))[0]
+
+    def add_pieces(self, chunks: Iterable[bytes]) -> tuple[str, int]:
+        """Store a content that comes in pieces and return its digest and its size in bytes."""
         with self.writer() as out:
-            out.write(data)
-            return out.commit()[0]
+            for data in chunks:
+                out.write(data)
+            return out.commit()
 
     def adopt(self, temporary: Path, digest: str) -> Path:
         """Move a finished file of the same file system into the store and return its new path.
