@@ -122,7 +122,7 @@ def resolve_conflicts(
             the prefix.
     """
     root = f"{prefix.strip('/')}/".lstrip("/")
-    brought = _with_entries(packages, indexes)
+    brought = [(package, indexes[package.key].entries) for package in packages]
     moved = _Redirects(brought, link_target, root).moved()
     last, contested, compiled = _claims(brought, moved)
     leave_out = {key: set(paths) for key, paths in removed.items()}
@@ -140,12 +140,6 @@ def resolve_conflicts(
             leave_out.setdefault(packages[claim.number].key, set()).add(claim.path)
     left_out = {key: frozenset(paths) for key, paths in leave_out.items()}
     return Resolution(tuple(conflicts), left_out, moved)
-
-
-def _with_entries(
-    packages: Sequence[LockedPackage], indexes: Mapping[str, PackageIndex]
-) -> _Brought:
-    return [(package, indexes[package.key].entries) for package in packages]
 
 
 def _claims(
