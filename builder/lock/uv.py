@@ -14,7 +14,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from builder.core.datafiles import script
+from builder.core.datafiles import read_beside, script, search
 from builder.core.errors import BuilderError, FetchError, SolveError
 from builder.core.limits import run_tool
 from builder.core.markers import ARCHITECTURES
@@ -44,11 +44,6 @@ _LIMIT_S = 900
 _WARNING = re.compile(r"(?m)^warning: (.*(?:\n[ \t]+.*)*)\n?")
 #: In its warnings about an empty file of builder, and about extras of a stub, which has none.
 _OWN = re.compile(r"does not contain any dependencies|@ file://stubs/")
-#: Words of uv's messages, by the kind of problem.
-_NETWORK_ERROR = re.compile(
-    r"[Ff]ailed to fetch|error sending request|[Nn]etwork (connectivity )?(is|was) disabled|"
-    r"Could not connect|memory allocation of|File too large"
-)
 _WHEELS_REQUIRED = re.compile(r"Wheels are required for ((?:(?!Wheels ).)*?) because")
 
 
@@ -105,14 +100,9 @@ def _interpreter(path: Path, python: str) -> str:
 
 
 def _command(request: SolveRequest, python: str, interpreter: str) -> list[str]:
-    command = [uv_program(), "pip", "compile", "requirements.in"]
-    command += ["--constraints", "constraints.txt", "--overrides", "overrides.txt"]
-    command += ["--format", "pylock.toml", "--output-file", "pylock.toml"]
     # besides uv.toml uv reads no configuration: neither the user's, nor one of a folder above
-    command += ["--no-config", "--config-file", "uv.toml"]
-    command += ["--no-header", "--no-annotate"]
-    command += ["--only-binary", ":all:"]
-    command += ["--python", interpreter, "--no-python-downloads"]
+    command = [uv_program(), *read_beside(__file__, "uv_compile.txt").split()]
+    command += ["--python", interpreter]
     command += ["--python-version", python.rstrip("t"), "--python-platform", _platform(request)]
     command += ["--cache-dir", str(CacheFolders(request.settings.cache).uv)]
     if request.settings.offline:
@@ -174,7 +164,7 @@ def _explained(
     text = re.sub(
         r"(?m)^\s*(error|cause):\s*|^\s*hint:.*--(system-certs|native-tls).*", "", raw
     ).strip()
-    if _NETWORK_ERROR.search(text):
+    if search(read_beside(__file__, "uv_network_errors.txt"), text):
         hint = "check the network and the indexes; PIP_NO_INDEX=1 uses find-links only"
         return FetchError(f"{path}: pip packages: {text}", network_hint(text, hint))
     named = [s.where for s in specs if re.search(rf"(?<![\w.-]){re.escape(s.name)}(?![\w-])", text)]

@@ -155,7 +155,9 @@ def _compare_nodes(path: str, a: Node | None, b: Node | None, fields: Sequence[s
     if a is not None and b is not None:
         what = tuple(name for name in fields if getattr(a, name) != getattr(b, name))
         return Difference(path, "differs", what, a, b) if what else None
-    is_mount_point = path in MOUNT_POINTS and _NODE_TYPES[MOUNT_POINTS[path]] == one.type and not one.size
+    is_mount_point = (
+        path in MOUNT_POINTS and _NODE_TYPES[Kind[MOUNT_POINTS[path][0]]] == one.type and not one.size
+    )
     if is_mount_point:
         return None
     return Difference(path, "only-a" if b is None else "only-b", (), a, b)

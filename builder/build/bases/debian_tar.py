@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO
 
 from builder.core import tarheaders as tar
-from builder.core.datafiles import read_beside
+from builder.core.datafiles import read_beside, table
 from builder.core.errors import ImageError
 from builder.formats.trees.bounds import MAX_CONTENT, Tally
 from builder.formats.trees.reader import TarReader
@@ -22,13 +22,7 @@ _DROPPED = "debian_dropped.txt"
 _LOG = re.compile(r"var/log/.+")
 #: Files with a fixed content. The engine fills most of them, and the build host's content must not get into
 #: the image. /etc/hosts serves runtimes that do not fill it; /etc/fstab has other comments in mmdebstrap 1.6.
-_FIXED = {
-    "etc/fstab": b"# UNCONFIGURED FSTAB FOR BASE SYSTEM\n",
-    "etc/hostname": b"",
-    "etc/hosts": b"127.0.0.1\tlocalhost\n::1\tlocalhost\n",
-    "etc/machine-id": b"",
-    "etc/resolv.conf": b"",
-}
+_FIXED: Mapping[str, str] = table(__file__, "debian_fixed.yaml")
 
 
 def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
@@ -116,7 +110,7 @@ def _header(name: str, member: tar.TarHeader, epoch: int) -> tarfile.TarInfo:
 
 
 def _fixed_file(name: str, epoch: int) -> Iterator[bytes]:
-    data = _FIXED[name]
+    data = _FIXED[name].encode()
     info = tarfile.TarInfo(name)
     info.mode, info.mtime, info.size = 0o644, epoch, len(data)
     yield info.tobuf(tarfile.PAX_FORMAT) + data + bytes(-len(data) % tarfile.BLOCKSIZE)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from builder.core.datafiles import read_beside, search
 from builder.core.errors import FetchError
 from builder.core.git import REMOTE, Git, GitError
 from builder.core.redact import redact, without_userinfo
@@ -29,14 +30,6 @@ from builder.lock.sourcerecords import GIT_HASH
 _FETCH = ("--quiet", "--no-write-fetch-head", "--force", "--upload-pack=git-upload-pack")
 _TAGS = "+refs/tags/*:refs/tags/*"
 _SHORT = re.compile(r"[0-9a-f]{4,39}")
-#: A server that does not know a revision, in git's words.
-_UNKNOWN = re.compile(
-    r"couldn't find remote ref|not our ref|no such remote ref|unadvertised object", re.IGNORECASE
-)
-_DENIED = re.compile(
-    r"could not read (Username|Password)|Authentication failed|Permission denied|HTTP 40[13]|"
-    r"returned error: 40[134]|[Rr]epository (\S+ )?not found"
-)
 
 
 class Repository:
@@ -156,7 +149,7 @@ class Repository:
             commit = self._peeled("refs/fetched")
             self.git.run("update-ref", f"refs/commits/{commit}", commit)
         except GitError as e:
-            if not _UNKNOWN.search(str(e)):
+            if not search(read_beside(__file__, "git_unknown.txt"), str(e), re.IGNORECASE):
                 raise self._failure(str(e)) from None
             return None
         return commit
@@ -184,7 +177,7 @@ class Repository:
             )
 
     def _failure(self, reason: str) -> FetchError:
-        if _DENIED.search(reason):
+        if search(read_beside(__file__, "git_denied.txt"), reason):
             return FetchError(
                 f"{self.shown}: access denied, or no such repository: {reason}",
                 "check the address; write user and token into ~/.netrc or a credential helper of git",

@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from builder.core.datafiles import script
+from builder.core.datafiles import script, table
 from builder.formats.oci.config import DEFAULT_PATH, SERVES_BASE, config_environment
 from builder.formats.trees.member import Kind, Member
 from builder.formats.trees.merge import Merge
@@ -32,20 +32,14 @@ GUARD = f"{FOLDER}/env/93-overlays.sh"
 #: What the guard prints.
 NOT_MOUNTED = "This runtime did not mount the overlay partitions of this SIF."
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: Directories and empty files that a SIF has so that the runtime can mount over them.
-MOUNT_POINTS: Mapping[str, Kind] = {
-    **dict.fromkeys(
-        ("dev", "proc", "sys", "tmp", "var", "var/tmp", "root", "home", "etc"), Kind.DIRECTORY
-    ),
-    **dict.fromkeys(("etc/hosts", "etc/resolv.conf"), Kind.FILE),
-}
+#: Folders and empty files that a SIF has so that the runtime can mount over them: kind and mode.
+MOUNT_POINTS: Mapping[str, tuple[str, int]] = table(__file__, "mount_points.yaml")
 #: A script that does nothing.
 _EMPTY = "#!/bin/sh\n"
 _COMMON_LINKS = {
     "singularity": f"{FOLDER}/runscript",
     "environment": f"{FOLDER}/env/90-environment.sh",
 }
-_MOUNT_POINT_MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
 #: What is read of /.singularity.d: not the libraries of a host.
 _READ_FILES = re.compile(rf"{re.escape(FOLDER)}/(?!libs/).*", re.DOTALL)
 #: In bytes: all of these together. Apptainer writes about 10 kB.
@@ -145,9 +139,8 @@ def common_files(time: int) -> list[tuple[Member, bytes]]:
     """
     folders = (FOLDER, f"{FOLDER}/env", f"{FOLDER}/libs")
     members = [Member(path, Kind.DIRECTORY, 0o755, mtime=time) for path in folders]
-    for path, kind in MOUNT_POINTS.items():
-        default = 0o755 if kind is Kind.DIRECTORY else 0o644
-        members.append(Member(path, kind, _MOUNT_POINT_MODES.get(path, default), mtime=time))
+    for path, (kind, mode) in MOUNT_POINTS.items():
+        members.append(Member(path, Kind[kind], mode, mtime=time))
     links = [
         (Member(name, Kind.SYMLINK, 0o777, mtime=time, target=target), b"")
         for name, target in _COMMON_LINKS.items()
