@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 
 from builder.core.progress import working
+from builder.core.settings import project_root
 from builder.core.text import Table
 
 from .context import Context, context_exit, with_context
@@ -20,10 +21,10 @@ def doctor(context: Context) -> None:
     Each container runner is tried with a tiny container, and nothing is left on the host. The exit
     code is 1 if something has to be fixed ("bad"); "missing" and "broken" parts are optional.
     """
-    from builder.deliver.doctor import examine_host
+    with working(context.output, "examining this host: network, container runners"):
+        from builder.deliver.doctor import examine_host
 
-    with working(context.output, "examining this host"):
-        findings = examine_host(context.settings)
+        findings = examine_host(context.settings, project_root(context.start))
     rows = [(one.status, one.what, one.found, one.hint) for one in findings]
     context.output.table(Table(("", "what", "found", "hint"), [*rows]))
     context.output.result([asdict(finding) for finding in findings])

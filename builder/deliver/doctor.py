@@ -6,31 +6,40 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from builder.build.bases.mmdebstrap import mmdebstrap_mode
 from builder.build.run.failures import hint_for
+from builder.build.run.podman import pause_process_ends
 from builder.build.run.process import execute, reason
 from builder.build.run.select import runner_classes
 from builder.build.run.trial import try_runner
+from builder.core.datafiles import table
 from builder.core.errors import BuilderError, ImageError, RegistryError
 from builder.core.parallel import in_parallel
+from builder.core.redact import redact
 from builder.core.settings import Settings
 from builder.core.store.folders import CacheFolders
 from builder.core.text import human_bytes
 from builder.core.version import __version__
+from builder.formats.net.apt import apt_sources, parse_stanzas, uris_of
+from builder.formats.net.findlinks import as_path
+from builder.formats.net.mirrors import mirrored_base, mirrored_url
+from builder.formats.net.pipconfig import PYPI, pip_configuration
+from builder.formats.net.proxies import is_loopback, proxy_for
+from builder.formats.net.trust import authorities, network_hint, tls_context
 from builder.formats.registry.credentials import auth_files, auth_places
+from builder.lock.channels import named_channels
+from builder.lock.config.recipe import load_recipe, recipe_files
+from builder.lock.inputs import Inputs
+from builder.lock.request import SolveRequest
 
 #: Bytes that a CUDA image needs in the cache while it is built.
 _ENOUGH = 10e9
-_LOGIN_HINT = "run docker login or podman login, or set REGISTRY_USER and REGISTRY_PASSWORD"
-#: Vendors of GPUs, and the commands that list them.
-_GPU_COMMANDS = {
-    "nvidia": ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-    "amd": ["rocm-smi", "--showproductname"],
-}
 
 
 @dataclass(frozen=True)
@@ -45,14 +54,20 @@ class Finding:
     hint: str = ""
 
 
-def examine_host(settings: Settings) -> list[Finding]:
-    """Check this host within a few seconds. Changes nothing, but creates the cache folder."""
+def examine_host(settings: Settings, root: Path | None = None) -> list[Finding]:
+    """Check this host within a few seconds. Changes nothing, but creates the cache folder.
+
+    Args:
+        settings: cache, mirrors, and whether to ask no server.
+        root: the folder of the project whose channels are asked; None: conda-forge.
+    """
     glibc = platform.libc_ver()[1] or "unknown"
     python = f"Python {platform.python_version()}, {platform.machine()}"
     return [
         Finding("builder", "ok", f"{__version__} on {python}, glibc {glibc}"),
         _folder("cache", settings.cache),
         _folder("temporary files", settings.tmpdir),
+        *_network(settings, root),
         _debian(),
         *_runners(),
         _gpus(),
@@ -94,7 +109,9 @@ def _debian() -> Finding:
 def _runners() -> Iterator[Finding]:
     """Run a tiny container with each runner, all at once."""
     runners = runner_classes()
-    for runner, problem in in_parallel(try_runner, runners, len(runners)):
+    with pause_process_ends():
+        found = in_parallel(try_runner, runners, len(runners))
+    for runner, problem in found:
         what = f"run: {runner.name}"
         if problem is None:
             yield Finding(what, "ok", "ran a container")
@@ -103,15 +120,79 @@ def _runners() -> Iterator[Finding]:
             yield Finding(what, status, problem.reason, problem.hint)
 
 
+def _network(settings: Settings, root: Path | None) -> Iterator[Finding]:
+    """Yield whom builds trust and which proxies they use, and whether their servers answer."""
+    try:
+        tls_context()  # or the error that names a file
+        named = [f"{name} ({path})" for path, name in authorities().items() if name]
+        servers = list(_servers(settings, root))
+        proxies = {str(proxy) for _, url in servers if (proxy := proxy_for(url))}
+    except BuilderError as e:
+        yield Finding("network", "bad", e.message, e.hint)
+        return
+    found = f"trusts {', '.join(named)}; {', '.join(sorted(proxies)) or 'no proxy'}"
+    yield Finding("network", "ok", found + "; offline: no server is asked" * settings.offline)
+    asked = [] if settings.offline else servers
+    yield from (finding for _, finding in in_parallel(_server, asked, len(asked)))
+
+
+def _servers(settings: Settings, root: Path | None) -> Iterator[tuple[str, str]]:
+    """Yield what builds ask, with its name in doctor.yaml: URLs, and paths of folders."""
+    pip, servers = pip_configuration(), table(__file__, "doctor.yaml")["servers"]
+    indexes = (pip.index_url or mirrored_url(settings, PYPI), *pip.extra_index_urls)
+    yield from (("package index", url) for url in indexes if not pip.no_index)
+    yield from (("find-links", link) for link in pip.find_links)
+    default = mirrored_url(settings, servers["conda channel"]["default"])
+    yield from (("conda channel", url) for url in _channels(settings, root) or [default])
+    kind, _, base = mirrored_base(settings, servers["Docker Hub"]["default"]).partition(":")
+    host = base.split("/")[2] if kind == "docker" else ""
+    scheme = "http" if is_loopback(host) else "https"
+    yield "Docker Hub", f"{scheme}://{host}" if host else base
+    with suppress(ImageError):  # see _debian
+        mirrors = uris_of(parse_stanzas(apt_sources(servers["Debian mirror"]["default"])))
+        yield "Debian mirror", mirrors[0]
+
+
+def _channels(settings: Settings, root: Path | None) -> dict[str, None]:
+    """Return the URLs of the channels that the targets of a project name."""
+    found: dict[str, None] = {}
+    for name in recipe_files(root) if root else ():
+        with suppress(BuilderError):  # the other commands report it
+            recipe = load_recipe(name, root or Path())
+            request = SolveRequest(recipe, Inputs.read(recipe).environment, settings)
+            found |= dict.fromkeys(channel.actual for channel in named_channels(request))
+    return found
+
+
+def _server(server: tuple[str, str]) -> Finding:
+    """Ask a server for what a build reads first, with the certificates and proxies of a build."""
+    from builder.formats.net.http import probe  # httpx2 is slow to import
+
+    what, url = server
+    row, path, way = table(__file__, "doctor.yaml")["servers"][what], as_path(url), ""
+    if path is not None:
+        problem = "" if path.exists() else "no such file or folder"
+    else:
+        registry = urlsplit(url).netloc if what == "Docker Hub" else ""
+        problem = probe(url.rstrip("/") + row["path"], registry=registry, connect_s=5.0)
+        way = f" answers through {proxy}" if (proxy := proxy_for(url)) else " answers"
+    if problem in ("", *row["good"]):
+        return Finding(what, "ok", redact(url) + way)
+    otherwise = table(__file__, "doctor.yaml")["unreachable"]
+    hint, found = network_hint(problem, otherwise), f"{redact(url)}: {problem}"
+    return Finding(what, "missing" if hint == otherwise else "broken", found, hint)
+
+
 def _gpus() -> Finding:
     """List the GPUs with the vendor's tool."""
-    vendor = next((name for name, words in _GPU_COMMANDS.items() if shutil.which(words[0])), None)
+    commands: dict[str, list[str]] = table(__file__, "doctor.yaml")["gpus"]
+    vendor = next((name for name, words in commands.items() if shutil.which(words[0])), None)
     if vendor is None:
         found = "no nvidia-smi or rocm-smi: images for GPUs can be built here, and smoke-tested on the target"
         return Finding("GPU", "missing", found)
     what = f"GPU: {vendor}"
     try:
-        done = execute(_GPU_COMMANDS[vendor], timeout_s=20)
+        done = execute(commands[vendor], timeout_s=20)
     except BuilderError as e:
         return Finding(what, "bad", e.message, e.hint)
     if done.returncode:
@@ -131,4 +212,4 @@ def _credentials() -> Finding:
         return Finding(what, "broken", e.message, e.hint)
     if found:
         return Finding(what, "ok", "; ".join(found))
-    return Finding(what, "missing", f"none in {places}", _LOGIN_HINT)
+    return Finding(what, "missing", f"none in {places}", table(__file__, "doctor.yaml")["login"])

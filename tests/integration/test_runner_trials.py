@@ -12,7 +12,7 @@ import pytest
 
 from builder.build.run.select import runner_classes
 from builder.build.run.trial import Problem, try_runner
-from tests.support.parts import Apptainer, DockerEngine, Podman
+from tests.support.parts import CLONE, Apptainer, DockerEngine, OrdinaryUser, Podman, need
 from tests.support.podman_hpc import podman_hpc
 
 RUN = """\
@@ -101,6 +101,36 @@ def test_limits_of_podman(podman: Podman, tmp_path: Path, monkeypatch: pytest.Mo
     (limits,) = [line.strip() for line in problem.hint.splitlines() if "default_ulimits" in line]
     own.write_text("\n".join(lines).replace("[containers]", f"[containers]\n{limits}"))
     assert try_named("podman") is None
+
+
+PAUSE = """\
+from builder.build.run.podman import PodmanRunner, pause_process_ends
+from builder.build.run.trial import try_runner
+with pause_process_ends():
+    print(try_runner(PodmanRunner))
+"""
+
+
+@pytest.mark.podman
+@pytest.mark.root
+def test_pause_process(ordinary_user: OrdinaryUser) -> None:
+    """Of an ordinary user (podman 4.3), none is left that the trial started, and one of before is left."""
+    need("podman", "runc", "newuidmap")
+    env = {**ordinary_user.podman_environment(), "PYTHONPATH": str(CLONE)}
+
+    def running() -> list[str]:
+        words = ["ps", "-o", "comm=", "-o", "stat=", "-U", str(ordinary_user.uid)]
+        lines = subprocess.run(words, capture_output=True, text=True, check=False).stdout.splitlines()
+        return [line.rpartition(" ")[0].strip() for line in lines if not line.split()[-1].startswith("Z")]
+
+    for _ in range(2):
+        assert ordinary_user.run([sys.executable, "-c", PAUSE], env).stdout == "None\n"
+        assert running() == []
+    ordinary_user.run(["podman", "ps"], env)
+    (pause,) = before = running()
+    assert pause in ("podman pause", "catatonit")
+    assert ordinary_user.run([sys.executable, "-c", PAUSE], env).stdout == "None\n"
+    assert running() == before
 
 
 @pytest.mark.apptainer

@@ -22,6 +22,7 @@ from builder.core.errors import BuilderError, RunnerError
 from builder.core.model import Image
 from builder.core.progress import QUIET, Reporter, working
 from builder.core.redact import redact
+from builder.core.settings import home_folder
 from builder.core.store.temporary import temporary_name
 from builder.lock.config.site import GpuVendor
 
@@ -43,11 +44,15 @@ def docker_address() -> dict[str, Any]:
     Empty for DOCKER_HOST and the default address, which the SDK finds itself.
 
     Raises:
-        RunnerError: DOCKER_CONTEXT names a context that does not exist.
+        RunnerError: DOCKER_CONTEXT names a context that does not exist, or the SDK would wait for
+            docker's configuration, which is a pipe.
     """
     from docker.context import ContextAPI
     from docker.errors import DockerException
 
+    file = Path(os.environ.get("DOCKER_CONFIG") or home_folder() / ".docker", "config.json")
+    if file.is_fifo():
+        raise RunnerError(f"{file} is a pipe, not a file", "remove it, or set DOCKER_CONFIG")
     if os.environ.get("DOCKER_HOST"):
         return {}
     name = os.environ.get("DOCKER_CONTEXT")

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ from .process import Completed, execute, reason
 from .storage import REPOSITORY, EngineRunner, Storage, container_name, is_left_behind
 
 _LAYOUT_TAG = "image"
+_PAUSE_PROCESSES = ("podman pause", "catatonit")
 _PLAIN_FOLDER = Path("/tmp")  # noqa: S108
 
 
@@ -203,6 +205,34 @@ def remove(
     null = subprocess.DEVNULL
     with working(reporter, f"removing what builder loaded into {command[0]}"):
         subprocess.Popen(command, env=env, stdout=null, stderr=null, start_new_session=True).wait()
+
+
+@contextlib.contextmanager
+def pause_process_ends() -> Iterator[None]:
+    """End the pause process of rootless podman that the block starts, unless others need it.
+
+    Every command but ``podman --version`` starts it, and it stays until the user logs out: it keeps
+    the user namespace for later commands and containers (podman 4.3 to 5.8; with catatonit it is
+    ``catatonit -P``). If it has ended, podman starts another one.
+    """
+    before = _namespaces()
+    yield
+    for namespace, processes in _namespaces().items():
+        is_alone = namespace not in before and len(processes) == 1 and os.geteuid()
+        if is_alone and processes[0][1] in _PAUSE_PROCESSES:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(processes[0][0], signal.SIGKILL)
+
+
+def _namespaces() -> dict[str, list[tuple[int, str]]]:
+    """Return numbers and names of this user's processes, by their user namespace."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # of another user, or ended
+            if (process / "cmdline").read_bytes():
+                entry = int(process.name), (process / "comm").read_text().strip()
+                found.setdefault(str((process / "ns/user").readlink()), []).append(entry)
+    return found
 
 
 def _error(program: str, message: str) -> RunnerError:

@@ -15,6 +15,7 @@ import httpx2
 from builder.core.errors import UsageError
 from builder.core.redact import redact
 from builder.core.settings import expand_home
+from builder.core.store.reading import open_ordinary
 from builder.core.version import __version__
 
 from .pace import PacedBackend
@@ -23,17 +24,22 @@ from .trust import tls_context
 
 #: Seconds to connect (10), and between two parts of an answer (30).
 TIMEOUT = httpx2.Timeout(30.0, connect=10.0)
-#: Seconds to connect, and for the answer to :func:`probe`.
-PROBE_TIMEOUT = httpx2.Timeout(5.0, connect=10.0)
 
 
-def probe(url: str, refused: int = 400) -> str:
+def probe(url: str, refused: int = 400, connect_s: float = 10.0, registry: str = "") -> str:
     """Return the reason why a URL cannot be used now; empty if its HTTP status is acceptable.
 
     A server that is slow to respond can be used: a proxy may have to fetch the file first.
+
+    Args:
+        url: the URL.
+        refused: the first HTTP status that is not acceptable.
+        connect_s: seconds to connect.
+        registry: see :func:`make_client`.
     """
+    timeout = httpx2.Timeout(5.0, connect=connect_s)
     try:
-        with make_client(1, timeout=PROBE_TIMEOUT) as client:
+        with make_client(1, registry=registry, timeout=timeout) as client:
             answer = client.head(url)
     except (httpx2.HTTPError, httpx2.InvalidURL) as e:
         return "" if isinstance(e, httpx2.ReadTimeout) else why_unreachable(e)
@@ -88,7 +94,9 @@ class _Credentials(httpx2.Auth):
     def __init__(self) -> None:
         self._netrc: netrc.netrc | None = None
         with contextlib.suppress(OSError, netrc.NetrcParseError, UnicodeDecodeError, UsageError):
-            self._netrc = netrc.netrc(os.environ.get("NETRC") or str(expand_home("~/.netrc")))
+            file = expand_home(os.environ.get("NETRC") or "~/.netrc")
+            with open_ordinary(file, links=True):  # or OSError: netrc would wait for a pipe
+                self._netrc = netrc.netrc(str(file))
 
     def auth_flow(
         self, request: httpx2.Request

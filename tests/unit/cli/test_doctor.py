@@ -16,7 +16,8 @@ from tests.support.project import TinyProject
 
 @pytest.fixture(autouse=True)
 def trials(monkeypatch: pytest.MonkeyPatch) -> dict[str, Problem | None]:
-    """What the trials of the runners result in; none is run."""
+    """What the trials of the runners result in; none is run, and no server is asked."""
+    monkeypatch.setenv("BUILDER_OFFLINE", "1")
     found: dict[str, Problem | None] = dict.fromkeys(RUNNER_NAMES)
     monkeypatch.setattr("builder.deliver.doctor.try_runner", lambda kind: found[kind.name])
     return found

@@ -11,6 +11,7 @@ import pytest
 
 from builder.build.run import docker
 from builder.build.run.docker import DockerRunner, DockerStorage, docker_address, docker_gpu_options
+from builder.core.errors import RunnerError
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
 from tests.support.image_kit import settings
@@ -96,3 +97,13 @@ def test_password_is_not_shown(docker_config: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("DOCKER_HOST", "tcp://me:s3cret@127.0.0.1:9")
     said = DockerRunner(Workspace(settings(tmp_path), Store(tmp_path))).available()
     assert said and "s3cret" not in said
+
+
+def test_configuration_is_a_pipe(docker_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docker's SDK 7.1 would wait for somebody to write into it, and builder doctor with it."""
+    (docker_config / "config.json").unlink()
+    os.mkfifo(docker_config / "config.json")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")
+    with pytest.raises(RunnerError, match=r"config\.json is a pipe, not a file"):
+        docker_address()
+    assert str(docker.docker_problem()).endswith("config.json is a pipe, not a file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 import ssl
 from collections.abc import Iterator
@@ -154,3 +155,10 @@ def test_no_host_name(host: str, no_proxies: None) -> None:
     """Python's resolver raises UnicodeError for these; callers know errors of httpx2 only."""
     with http.make_client() as client, pytest.raises(httpx2.ConnectError, match="not a host name"):
         client.get(f"http://{host}/")
+
+
+def test_netrc_is_a_pipe(web: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's netrc would wait for somebody to write into it."""
+    os.mkfifo(tmp_path / "netrc")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert http.probe(f"{web}/file") == ""
