@@ -1,6 +1,7 @@
 #!/bin/bash
 # Alliance Fir: target alliance-fir on 1 node, 1 GPU, 1 process per node.
-# Written by builder job; submit it with: sbatch FILE
+# Written by builder VERSION on 2026-11-29, with the site's settings of 2026-11-22; submit it with: sbatch FILE
+# Image: the file $SCRATCH/images/alliance-fir.sif; sha256sum prints its digest.
 #SBATCH --job-name=alliance-fir
 #SBATCH --account=def-someuser
 #SBATCH --nodes=1
@@ -14,62 +15,123 @@
 #SBATCH --output=%x-%A_%a.out
 #SBATCH --open-mode=append
 
+main() {
+    own_variables
+    # sbatch --export=NONE passes no functions.
+    # shellcheck disable=SC1091
+    [[ $(type -t module) ]] || . /etc/profile
+    set -eo pipefail
+    module load apptainer
+    export APPTAINERENV_TMPDIR="${SLURM_TMPDIR:-/tmp}"
+    set -u
+
+    export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
+    export BUILDER_IMAGE="$SCRATCH/images/alliance-fir.sif"
+    get_image
+
+    # The ranks meet on the first node of the job.
+    MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+    export MASTER_ADDR
+    free_port
+    # srun of Slurm 22.05 to 24.05 does not take the cores of a task from the job.
+    cores=(${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"})
+
+    export BUILDER_CHECKPOINT_DIR="$SLURM_SUBMIT_DIR/checkpoints/alliance-fir"
+    export BUILDER_RESUME=
+    find_checkpoint
+
+    # Unpack the data on the node's own storage: shared file systems are slow with many small files.
+    export BUILDER_DATA="$SLURM_TMPDIR/data"
+    unpack() {
+        private_folder "$BUILDER_DATA" && tar --extract --file="$SLURM_SUBMIT_DIR/set.tar" --directory="$BUILDER_DATA"
+    }
+    unpack
+
+    # Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
+    task() {
+        # The container has a clean environment. Pass these variables of the host into it.
+        for name in \
+            "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" \
+            "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" \
+            "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" \
+            "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
+            export "APPTAINERENV_$name=${!name}"
+        done
+        # Folders that the container gets if they are there.
+        for path in /project /scratch "$SLURM_TMPDIR"; do
+            if [[ -n $path && -e $path ]]; then
+                export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}$path"
+            fi
+        done
+        exec apptainer exec --cleanenv --no-eval --nv \
+            --mount "type=bind,\"source=$SLURM_SUBMIT_DIR\",\"destination=$SLURM_SUBMIT_DIR\"" \
+            --mount "type=bind,\"source=$BUILDER_DATA\",\"destination=$BUILDER_DATA\"" \
+            --mount "type=bind,\"source=$BUILDER_CHECKPOINT_DIR\",\"destination=$BUILDER_CHECKPOINT_DIR\"" \
+            --pwd "$SLURM_SUBMIT_DIR" "$BUILDER_IMAGE" env PYTHONNOUSERSITE=1 MPLBACKEND=Agg \
+            "RANK=$SLURM_PROCID" "LOCAL_RANK=$SLURM_LOCALID" "WORLD_SIZE=$SLURM_NTASKS" \
+            "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" "BUILDER_DATA=$BUILDER_DATA" \
+            "BUILDER_CHECKPOINT_DIR=$BUILDER_CHECKPOINT_DIR" "BUILDER_RESUME=$BUILDER_RESUME" \
+            python train.py --note "it's \"100 \$\" & more"
+    }
+    export -f task
+
+    # If a rank fails, end the others too: they would wait for it until the time limit.
+    srun "${cores[@]}" --kill-on-bad-exit=1 bash -c task
+
+    touch "$finished"
+}
+
+# ---------------------------------------------------------------------------------------------------------
+# Standard functions of builder VERSION. What belongs to this job and its site is above.
+
 # sbatch passes the variables of the shell that submits, which can be part of another job.
-if [[ -v SLURM_ARRAY_JOB_ID || -v SLURM_RESTART_COUNT ]]; then
-    shown=$(scontrol --oneliner show job "$SLURM_JOB_ID") || shown=
-    [[ $shown != *" Restarts="* || $shown == *" ArrayJobId="* ]] || unset "${!SLURM_ARRAY_@}"
-    [[ $shown != *" Restarts=0 "* ]] || unset SLURM_RESTART_COUNT
-fi
-echo "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0}"
-# srun would obey those of another job or step.
-unset SLURM_ARBITRARY_NODELIST "${!SLURM_BCAST@}" SLURM_BURST_BUFFER SLURM_CLUSTER_CONSTRAINT \
-    SLURM_COMPRESS SLURM_CONSOLIDATE_SEGMENTS SLURM_CONSTRAINT SLURM_CORE_SPEC "${!SLURM_CPU_BIND@}" \
-    "${!SLURM_DEBUG@}" SLURM_DELAY_BOOT SLURM_DEPENDENCY SLURM_DISABLE_STATUS SLURM_EPILOG SLURM_EXACT \
-    SLURM_EXCLUSIVE "${!SLURM_EXIT_@}" SLURM_EXPORT_ENV SLURM_EXTERNAL_LAUNCHER SLURM_GET_USER_ENV \
-    "${!SLURM_GRES@}" SLURM_HOSTFILE SLURM_IMMEDIATE SLURM_KILL_BAD_EXIT SLURM_LABELIO \
-    SLURM_NCORES_PER_SOCKET SLURM_NO_KILL SLURM_NSOCKETS_PER_NODE SLURM_OVERLAP SLURM_PARTITION \
-    SLURM_PMI_KVS_NO_DUP_KEYS SLURM_POWER SLURM_PROLOG SLURM_QOS SLURM_REMOTE_CWD SLURM_REQ_SWITCH \
-    SLURM_RESERVATION SLURM_RESV_PORTS SLURM_SEND_LIBS SLURM_SIGNAL SLURM_SPREAD_JOB \
-    SLURM_SPREAD_SEGMENTS SLURM_STDERRMODE SLURM_STDINMODE SLURM_STDOUTMODE SLURM_TASK_EPILOG \
-    SLURM_TASK_PROLOG SLURM_TEST_EXEC SLURM_THREADS SLURM_THREAD_SPEC SLURM_TIMELIMIT SLURM_TREE_WIDTH \
-    SLURM_UMASK SLURM_UNBUFFEREDIO SLURM_USE_MIN_NODES "${!SLURM_WAIT@}" SLURM_WCKEY SLURM_WHOLE \
-    SLURM_WORKING_DIR "${!SRUN_CONTAINER@}" SRUN_CPUS_PER_TASK SRUN_DEBUG SRUN_ERROR SRUN_EXPORT_ENV \
-    SRUN_INPUT SRUN_OUTPUT SRUN_SEGMENT_SIZE "${!SALLOC_@}" SLURMD_DEBUG "${!SLURMD_TRES_@}" \
-    "${!SLURM_HET_@}" SLURM_JOB_GROUP SLURM_JOB_NODES SLURM_LAUNCH_NODE_IPADDR "${!SLURM_PTY_@}" \
-    "${!SLURM_SRUN_@}" SLURM_STEPID "${!SLURM_STEP_@}" "${!PALS_@}" PMIX_BFROP_BUFFER_TYPE \
-    "${!PMIX_DSTORE@}" PMIX_GDS_MODULE PMIX_HOSTNAME PMIX_ID PMIX_NAMESPACE PMIX_RANK PMIX_SECURITY_MODE \
-    "${!PMIX_SERVER_@}" PMIX_SYSTEM_TMPDIR PMIX_VERSION PMI_CONTROL_PORT PMI_FD PMI_JOBID PMI_LOCAL_RANK \
-    PMI_LOCAL_SIZE PMI_PORT PMI_RANK PMI_SHARED_SECRET PMI_SIZE PMI_SPAWNED PMI_UNIVERSE_SIZE \
-    "${!SLURM_PMI2_@}" "${!SLURM_PMIXP_@}" SLURM_PMIX_MAPPING_SERV "${!SBATCH_MEM_BIND@}" \
-    SLURM_ACCTG_FREQ SLURM_CONTAINER SLURM_CONTAINER_ID SLURM_CONTAINER_TYPE SLURM_CPUS_PER_GPU \
-    SLURM_CPU_FREQ_REQ SLURM_DISTRIBUTION SLURM_DIST_PLANESIZE SLURM_GPUS SLURM_GPUS_PER_SOCKET \
-    SLURM_GPUS_PER_TASK SLURM_GPU_BIND SLURM_GPU_FREQ SLURM_HINT SLURM_JOB_DEPENDENCY SLURM_JOB_LICENSES \
-    SLURM_JOB_RESERVATION SLURM_JOB_SEGMENT_SIZE "${!SLURM_MEM_BIND@}" SLURM_MEM_PER_CPU \
-    SLURM_MEM_PER_GPU SLURM_NETWORK SLURM_NTASKS_PER_CORE SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_SOCKET \
-    SLURM_NTASKS_PER_TRES SLURM_OOMKILLSTEP SLURM_OVERCOMMIT SLURM_PROFILE SLURM_THREADS_PER_CORE \
-    SLURM_TRES_BIND SLURM_TRES_PER_TASK
-for name in "${!SLURM_@}"; do
-    [[ $name != *_@(HET|PACK)_GROUP_* ]] || unset "$name" # of heterogeneous jobs; salloc sets some for every job
-done
-
-# sbatch --export=NONE passes no functions.
-# shellcheck disable=SC1091
-[[ $(type -t module) ]] || . /etc/profile
-set -eo pipefail
-module load apptainer
-export APPTAINERENV_TMPDIR="${SLURM_TMPDIR:-/tmp}"
-set -u
-
-export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
-export BUILDER_IMAGE="$SCRATCH/images/alliance-fir.sif"
-if [[ ! -r $BUILDER_IMAGE ]]; then
-    echo "no image $BUILDER_IMAGE: download it with builder pull alliance-fir --output $BUILDER_IMAGE" >&2
-    exit 1
-fi
-
-# The ranks meet on the first node of the job.
-MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export MASTER_ADDR
+own_variables() {
+    local shown name
+    if [[ -v SLURM_ARRAY_JOB_ID || -v SLURM_RESTART_COUNT ]]; then
+        shown=$(scontrol --oneliner show job "$SLURM_JOB_ID") || shown=
+        [[ $shown != *" Restarts="* || $shown == *" ArrayJobId="* ]] || unset "${!SLURM_ARRAY_@}"
+        [[ $shown != *" Restarts=0 "* ]] || unset SLURM_RESTART_COUNT
+    fi
+    echo "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0}"
+    # srun would obey those of another job or step.
+    unset SLURM_ARBITRARY_NODELIST "${!SLURM_BCAST@}" SLURM_BURST_BUFFER SLURM_CLUSTER_CONSTRAINT \
+        SLURM_COMPRESS SLURM_CONSOLIDATE_SEGMENTS SLURM_CONSTRAINT SLURM_CORE_SPEC "${!SLURM_CPU_BIND@}" \
+        "${!SLURM_DEBUG@}" SLURM_DELAY_BOOT SLURM_DEPENDENCY SLURM_DISABLE_STATUS SLURM_EPILOG \
+        SLURM_EXACT SLURM_EXCLUSIVE "${!SLURM_EXIT_@}" SLURM_EXPORT_ENV SLURM_EXTERNAL_LAUNCHER \
+        SLURM_GET_USER_ENV "${!SLURM_GRES@}" SLURM_HOSTFILE SLURM_IMMEDIATE SLURM_KILL_BAD_EXIT \
+        SLURM_LABELIO SLURM_NCORES_PER_SOCKET SLURM_NO_KILL SLURM_NSOCKETS_PER_NODE SLURM_OVERLAP \
+        SLURM_PARTITION SLURM_PMI_KVS_NO_DUP_KEYS SLURM_POWER SLURM_PROLOG SLURM_QOS SLURM_REMOTE_CWD \
+        SLURM_REQ_SWITCH SLURM_RESERVATION SLURM_RESV_PORTS SLURM_SEND_LIBS SLURM_SIGNAL \
+        SLURM_SPREAD_JOB SLURM_SPREAD_SEGMENTS SLURM_STDERRMODE SLURM_STDINMODE SLURM_STDOUTMODE \
+        SLURM_TASK_EPILOG SLURM_TASK_PROLOG SLURM_TEST_EXEC SLURM_THREADS SLURM_THREAD_SPEC \
+        SLURM_TIMELIMIT SLURM_TREE_WIDTH SLURM_UMASK SLURM_UNBUFFEREDIO SLURM_USE_MIN_NODES \
+        "${!SLURM_WAIT@}" SLURM_WCKEY SLURM_WHOLE SLURM_WORKING_DIR "${!SRUN_CONTAINER@}" \
+        SRUN_CPUS_PER_TASK SRUN_DEBUG SRUN_ERROR SRUN_EXPORT_ENV SRUN_INPUT SRUN_OUTPUT \
+        SRUN_SEGMENT_SIZE "${!SALLOC_@}" SLURMD_DEBUG "${!SLURMD_TRES_@}" "${!SLURM_HET_@}" \
+        SLURM_JOB_GROUP SLURM_JOB_NODES SLURM_LAUNCH_NODE_IPADDR "${!SLURM_PTY_@}" "${!SLURM_SRUN_@}" \
+        SLURM_STEPID "${!SLURM_STEP_@}" "${!PALS_@}" PMIX_BFROP_BUFFER_TYPE "${!PMIX_DSTORE@}" \
+        PMIX_GDS_MODULE PMIX_HOSTNAME PMIX_ID PMIX_NAMESPACE PMIX_RANK PMIX_SECURITY_MODE \
+        "${!PMIX_SERVER_@}" PMIX_SYSTEM_TMPDIR PMIX_VERSION PMI_CONTROL_PORT PMI_FD PMI_JOBID \
+        PMI_LOCAL_RANK PMI_LOCAL_SIZE PMI_PORT PMI_RANK PMI_SHARED_SECRET PMI_SIZE PMI_SPAWNED \
+        PMI_UNIVERSE_SIZE "${!SLURM_PMI2_@}" "${!SLURM_PMIXP_@}" SLURM_PMIX_MAPPING_SERV \
+        "${!SBATCH_MEM_BIND@}" SLURM_ACCTG_FREQ SLURM_CONTAINER SLURM_CONTAINER_ID SLURM_CONTAINER_TYPE \
+        SLURM_CPUS_PER_GPU SLURM_CPU_FREQ_REQ SLURM_DISTRIBUTION SLURM_DIST_PLANESIZE SLURM_GPUS \
+        SLURM_GPUS_PER_SOCKET SLURM_GPUS_PER_TASK SLURM_GPU_BIND SLURM_GPU_FREQ SLURM_HINT \
+        SLURM_JOB_DEPENDENCY SLURM_JOB_LICENSES SLURM_JOB_RESERVATION SLURM_JOB_SEGMENT_SIZE \
+        "${!SLURM_MEM_BIND@}" SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_NETWORK SLURM_NTASKS_PER_CORE \
+        SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_SOCKET SLURM_NTASKS_PER_TRES SLURM_OOMKILLSTEP \
+        SLURM_OVERCOMMIT SLURM_PROFILE SLURM_THREADS_PER_CORE SLURM_TRES_BIND SLURM_TRES_PER_TASK
+    for name in "${!SLURM_@}"; do
+        [[ $name != *_@(HET|PACK)_GROUP_* ]] || unset "$name" # of heterogeneous jobs; salloc sets some for every job
+    done
+}
+# Finds the image, or ends the job.
+get_image() {
+    if [[ ! -r $BUILDER_IMAGE ]]; then
+        echo "no image $BUILDER_IMAGE: download it with builder pull alliance-fir --output $BUILDER_IMAGE" >&2
+        exit 1
+    fi
+}
 # Makes a folder. In one that users share, such as /tmp, it must be mine alone: others could exchange its files.
 private_folder() {
     local path=${1%/} parent error
@@ -101,65 +163,28 @@ free_port() {
     echo "no port from 29500 on is free" >&2
     exit 1
 }
-free_port
-# srun of Slurm 22.05 to 24.05 does not take the cores of a task from the job.
-cores=(${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"})
-
-export BUILDER_CHECKPOINT_DIR="$SLURM_SUBMIT_DIR/checkpoints/alliance-fir"
-export BUILDER_RESUME=
-mkdir -p "$BUILDER_CHECKPOINT_DIR"
-# This is one of 7 segments that run one after the other. Once a segment ends with exit code 0, the training is done
-# and the remaining segments do nothing. Slurm starts the next segment while one that was cancelled still writes its checkpoint.
-for ((seconds = 0; seconds < 300; seconds++)); do
-    [[ -n $(squeue --noheader --states=COMPLETING --jobs="$SLURM_ARRAY_JOB_ID") ]] || break
-    sleep 1
-done
-finished=$BUILDER_CHECKPOINT_DIR/.finished-$SLURM_ARRAY_JOB_ID
-if [[ -e $finished ]]; then
-    echo "an earlier segment has finished the training"
-    exit 0
-fi
-# Resume from the newest checkpoint, a file or a folder that is not empty; start from the beginning if there is none.
-for file in "$BUILDER_CHECKPOINT_DIR"/{*.pt,*.pth,*.ckpt,*.safetensors,*.keras,*.h5,checkpoint-*/,step_*/,global_step*/}; do
-    file=${file%/}
-    if [[ -s $file && (-f $file || -n $(ls -A "$file")) && (-z $BUILDER_RESUME || $file -nt $BUILDER_RESUME) ]]; then
-        BUILDER_RESUME=$file
-    fi
-done
-echo "checkpoint: ${BUILDER_RESUME:-none, starting from the beginning}"
-
-# Unpack the data on the node's own storage: shared file systems are slow with many small files.
-export BUILDER_DATA="$SLURM_TMPDIR/data"
-unpack() {
-    private_folder "$BUILDER_DATA" && tar --extract --file="$SLURM_SUBMIT_DIR/set.tar" --directory="$BUILDER_DATA"
-}
-unpack
-
-# Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
-task() {
-    # The container has a clean environment. Pass these variables of the host into it.
-    for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
-        export "APPTAINERENV_$name=${!name}"
+# Finds what a training resumes from.
+find_checkpoint() {
+    mkdir -p "$BUILDER_CHECKPOINT_DIR"
+    # This is one of 7 segments that run one after the other. Once a segment ends with exit code 0, the training is done
+    # and the remaining segments do nothing. Slurm starts the next segment while one that was cancelled still writes its checkpoint.
+    for ((seconds = 0; seconds < 300; seconds++)); do
+        [[ -n $(squeue --noheader --states=COMPLETING --jobs="$SLURM_ARRAY_JOB_ID") ]] || break
+        sleep 1
     done
-    # Folders that the container gets if they are there.
-    for path in /project /scratch "$SLURM_TMPDIR"; do
-        if [[ -n $path && -e $path ]]; then
-            export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}$path"
+    finished=$BUILDER_CHECKPOINT_DIR/.finished-$SLURM_ARRAY_JOB_ID
+    if [[ -e $finished ]]; then
+        echo "an earlier segment has finished the training"
+        exit 0
+    fi
+    # Resume from the newest checkpoint, a file or a folder that is not empty; start from the beginning if there is none.
+    for file in "$BUILDER_CHECKPOINT_DIR"/{*.pt,*.pth,*.ckpt,*.safetensors,*.keras,*.h5,checkpoint-*/,step_*/,global_step*/}; do
+        file=${file%/}
+        if [[ -s $file && (-f $file || -n $(ls -A "$file")) && (-z $BUILDER_RESUME || $file -nt $BUILDER_RESUME) ]]; then
+            BUILDER_RESUME=$file
         fi
     done
-    exec apptainer exec --cleanenv --no-eval --nv \
-        --mount "type=bind,\"source=$SLURM_SUBMIT_DIR\",\"destination=$SLURM_SUBMIT_DIR\"" \
-        --mount "type=bind,\"source=$BUILDER_DATA\",\"destination=$BUILDER_DATA\"" \
-        --mount "type=bind,\"source=$BUILDER_CHECKPOINT_DIR\",\"destination=$BUILDER_CHECKPOINT_DIR\"" \
-        --pwd "$SLURM_SUBMIT_DIR" "$BUILDER_IMAGE" env PYTHONNOUSERSITE=1 MPLBACKEND=Agg \
-        "RANK=$SLURM_PROCID" "LOCAL_RANK=$SLURM_LOCALID" "WORLD_SIZE=$SLURM_NTASKS" \
-        "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" "BUILDER_DATA=$BUILDER_DATA" \
-        "BUILDER_CHECKPOINT_DIR=$BUILDER_CHECKPOINT_DIR" "BUILDER_RESUME=$BUILDER_RESUME" \
-        python train.py --note "it's \"100 \$\" & more"
+    echo "checkpoint: ${BUILDER_RESUME:-none, starting from the beginning}"
 }
-export -f task
 
-# If a rank fails, end the others too: they would wait for it until the time limit.
-srun "${cores[@]}" --kill-on-bad-exit=1 bash -c task
-
-touch "$finished"
+main

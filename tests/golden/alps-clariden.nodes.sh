@@ -1,6 +1,7 @@
 #!/bin/bash
 # Alps Clariden: target alps-clariden on 2 nodes, 4 GPUs per node, 4 processes per node.
-# Written by builder job; submit it with: sbatch FILE
+# Written by builder VERSION on 2026-11-29, with the site's settings of 2026-11-27; submit it with: sbatch FILE
+# Image: the file $SCRATCH/ce-images/alps-clariden.sqsh; sha256sum prints its digest.
 #SBATCH --job-name=alps-clariden
 #SBATCH --account=g123
 #SBATCH --partition=normal
@@ -12,60 +13,117 @@
 #SBATCH --output=%x-%j.out
 #SBATCH --open-mode=append
 
+main() {
+    own_variables
+    set -euo pipefail
+
+    export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
+    export BUILDER_IMAGE="$SCRATCH/ce-images/alps-clariden.sqsh"
+    get_image
+    if [[ $(srun --help 2>&1) != *--environment* ]]; then
+        echo 'this Slurm has no option --environment: the Container Engine is not installed' >&2
+        exit 1
+    fi
+
+    # The ranks meet on the first node of the job.
+    MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+    export MASTER_ADDR
+    free_port
+    # srun of Slurm 22.05 to 24.05 does not take the cores of a task from the job.
+    cores=(${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"})
+
+    # For enroot, which starts the container. A login shell would replace the image's PATH.
+    export ENROOT_LOGIN_SHELL=no
+    # The container, for srun. The Container Engine fills in the variables.
+    BUILDER_EDF=$SLURM_SUBMIT_DIR/.builder-$SLURM_JOB_ID.toml
+    trap 'rm -f "$BUILDER_EDF"' EXIT
+    cat >"$BUILDER_EDF" <<'EOF'
+image = "${BUILDER_IMAGE}"
+workdir = "${SLURM_SUBMIT_DIR}"
+entrypoint = false
+writable = true
+mounts = [
+    "/capstor:/capstor",
+    "/iopsstor:/iopsstor",
+    "${SLURM_SUBMIT_DIR}:${SLURM_SUBMIT_DIR}",
+]
+
+[env]
+NVIDIA_VISIBLE_DEVICES = "all"
+NVIDIA_DRIVER_CAPABILITIES = "compute,utility"
+CUDA_CACHE_DISABLE = "1"
+TORCH_NCCL_ASYNC_ERROR_HANDLING = "1"
+MPICH_GPU_SUPPORT_ENABLED = "0"
+
+[annotations]
+com.hooks.aws_ofi_nccl.enabled = "true"
+com.hooks.aws_ofi_nccl.variant = "cuda-dl"
+EOF
+    container=("--environment=$BUILDER_EDF")
+
+    # Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
+    task() {
+        exec env "RANK=$SLURM_PROCID" "LOCAL_RANK=$SLURM_LOCALID" "WORLD_SIZE=$SLURM_NTASKS" \
+            "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" \
+            python train.py --note "it's \"100 \$\" & more"
+    }
+
+    # If a rank fails, end the others too: they would wait for it until the time limit.
+    srun "${cores[@]}" --kill-on-bad-exit=1 "${container[@]}" bash -c "$(declare -f task); task"
+}
+
+# ---------------------------------------------------------------------------------------------------------
+# Standard functions of builder VERSION. What belongs to this job and its site is above.
+
 # sbatch passes the variables of the shell that submits, which can be part of another job.
-if [[ -v SLURM_ARRAY_JOB_ID || -v SLURM_RESTART_COUNT ]]; then
-    shown=$(scontrol --oneliner show job "$SLURM_JOB_ID") || shown=
-    [[ $shown != *" Restarts="* || $shown == *" ArrayJobId="* ]] || unset "${!SLURM_ARRAY_@}"
-    [[ $shown != *" Restarts=0 "* ]] || unset SLURM_RESTART_COUNT
-fi
-echo "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0}"
-# srun would obey those of another job or step.
-unset SLURM_ARBITRARY_NODELIST "${!SLURM_BCAST@}" SLURM_BURST_BUFFER SLURM_CLUSTER_CONSTRAINT \
-    SLURM_COMPRESS SLURM_CONSOLIDATE_SEGMENTS SLURM_CONSTRAINT SLURM_CORE_SPEC "${!SLURM_CPU_BIND@}" \
-    "${!SLURM_DEBUG@}" SLURM_DELAY_BOOT SLURM_DEPENDENCY SLURM_DISABLE_STATUS SLURM_EPILOG SLURM_EXACT \
-    SLURM_EXCLUSIVE "${!SLURM_EXIT_@}" SLURM_EXPORT_ENV SLURM_EXTERNAL_LAUNCHER SLURM_GET_USER_ENV \
-    "${!SLURM_GRES@}" SLURM_HOSTFILE SLURM_IMMEDIATE SLURM_KILL_BAD_EXIT SLURM_LABELIO \
-    SLURM_NCORES_PER_SOCKET SLURM_NO_KILL SLURM_NSOCKETS_PER_NODE SLURM_OVERLAP SLURM_PARTITION \
-    SLURM_PMI_KVS_NO_DUP_KEYS SLURM_POWER SLURM_PROLOG SLURM_QOS SLURM_REMOTE_CWD SLURM_REQ_SWITCH \
-    SLURM_RESERVATION SLURM_RESV_PORTS SLURM_SEND_LIBS SLURM_SIGNAL SLURM_SPREAD_JOB \
-    SLURM_SPREAD_SEGMENTS SLURM_STDERRMODE SLURM_STDINMODE SLURM_STDOUTMODE SLURM_TASK_EPILOG \
-    SLURM_TASK_PROLOG SLURM_TEST_EXEC SLURM_THREADS SLURM_THREAD_SPEC SLURM_TIMELIMIT SLURM_TREE_WIDTH \
-    SLURM_UMASK SLURM_UNBUFFEREDIO SLURM_USE_MIN_NODES "${!SLURM_WAIT@}" SLURM_WCKEY SLURM_WHOLE \
-    SLURM_WORKING_DIR "${!SRUN_CONTAINER@}" SRUN_CPUS_PER_TASK SRUN_DEBUG SRUN_ERROR SRUN_EXPORT_ENV \
-    SRUN_INPUT SRUN_OUTPUT SRUN_SEGMENT_SIZE "${!SALLOC_@}" SLURMD_DEBUG "${!SLURMD_TRES_@}" \
-    "${!SLURM_HET_@}" SLURM_JOB_GROUP SLURM_JOB_NODES SLURM_LAUNCH_NODE_IPADDR "${!SLURM_PTY_@}" \
-    "${!SLURM_SRUN_@}" SLURM_STEPID "${!SLURM_STEP_@}" "${!PALS_@}" PMIX_BFROP_BUFFER_TYPE \
-    "${!PMIX_DSTORE@}" PMIX_GDS_MODULE PMIX_HOSTNAME PMIX_ID PMIX_NAMESPACE PMIX_RANK PMIX_SECURITY_MODE \
-    "${!PMIX_SERVER_@}" PMIX_SYSTEM_TMPDIR PMIX_VERSION PMI_CONTROL_PORT PMI_FD PMI_JOBID PMI_LOCAL_RANK \
-    PMI_LOCAL_SIZE PMI_PORT PMI_RANK PMI_SHARED_SECRET PMI_SIZE PMI_SPAWNED PMI_UNIVERSE_SIZE \
-    "${!SLURM_PMI2_@}" "${!SLURM_PMIXP_@}" SLURM_PMIX_MAPPING_SERV "${!SBATCH_MEM_BIND@}" \
-    SLURM_ACCTG_FREQ SLURM_CONTAINER SLURM_CONTAINER_ID SLURM_CONTAINER_TYPE SLURM_CPUS_PER_GPU \
-    SLURM_CPU_FREQ_REQ SLURM_DISTRIBUTION SLURM_DIST_PLANESIZE SLURM_GPUS SLURM_GPUS_PER_SOCKET \
-    SLURM_GPUS_PER_TASK SLURM_GPU_BIND SLURM_GPU_FREQ SLURM_HINT SLURM_JOB_DEPENDENCY SLURM_JOB_LICENSES \
-    SLURM_JOB_RESERVATION SLURM_JOB_SEGMENT_SIZE "${!SLURM_MEM_BIND@}" SLURM_MEM_PER_CPU \
-    SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE SLURM_NETWORK SLURM_NTASKS_PER_CORE SLURM_NTASKS_PER_GPU \
-    SLURM_NTASKS_PER_SOCKET SLURM_NTASKS_PER_TRES SLURM_OOMKILLSTEP SLURM_OVERCOMMIT SLURM_PROFILE \
-    SLURM_THREADS_PER_CORE SLURM_TRES_BIND SLURM_TRES_PER_TASK
-for name in "${!SLURM_@}"; do
-    [[ $name != *_@(HET|PACK)_GROUP_* ]] || unset "$name" # of heterogeneous jobs; salloc sets some for every job
-done
-
-set -euo pipefail
-
-export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
-export BUILDER_IMAGE="$SCRATCH/ce-images/alps-clariden.sqsh"
-if [[ ! -r $BUILDER_IMAGE ]]; then
-    echo "no image $BUILDER_IMAGE: download it with builder pull alps-clariden --output $BUILDER_IMAGE" >&2
-    exit 1
-fi
-if [[ $(srun --help 2>&1) != *--environment* ]]; then
-    echo 'this Slurm has no option --environment: the Container Engine is not installed' >&2
-    exit 1
-fi
-
-# The ranks meet on the first node of the job.
-MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export MASTER_ADDR
+own_variables() {
+    local shown name
+    if [[ -v SLURM_ARRAY_JOB_ID || -v SLURM_RESTART_COUNT ]]; then
+        shown=$(scontrol --oneliner show job "$SLURM_JOB_ID") || shown=
+        [[ $shown != *" Restarts="* || $shown == *" ArrayJobId="* ]] || unset "${!SLURM_ARRAY_@}"
+        [[ $shown != *" Restarts=0 "* ]] || unset SLURM_RESTART_COUNT
+    fi
+    echo "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0}"
+    # srun would obey those of another job or step.
+    unset SLURM_ARBITRARY_NODELIST "${!SLURM_BCAST@}" SLURM_BURST_BUFFER SLURM_CLUSTER_CONSTRAINT \
+        SLURM_COMPRESS SLURM_CONSOLIDATE_SEGMENTS SLURM_CONSTRAINT SLURM_CORE_SPEC "${!SLURM_CPU_BIND@}" \
+        "${!SLURM_DEBUG@}" SLURM_DELAY_BOOT SLURM_DEPENDENCY SLURM_DISABLE_STATUS SLURM_EPILOG \
+        SLURM_EXACT SLURM_EXCLUSIVE "${!SLURM_EXIT_@}" SLURM_EXPORT_ENV SLURM_EXTERNAL_LAUNCHER \
+        SLURM_GET_USER_ENV "${!SLURM_GRES@}" SLURM_HOSTFILE SLURM_IMMEDIATE SLURM_KILL_BAD_EXIT \
+        SLURM_LABELIO SLURM_NCORES_PER_SOCKET SLURM_NO_KILL SLURM_NSOCKETS_PER_NODE SLURM_OVERLAP \
+        SLURM_PARTITION SLURM_PMI_KVS_NO_DUP_KEYS SLURM_POWER SLURM_PROLOG SLURM_QOS SLURM_REMOTE_CWD \
+        SLURM_REQ_SWITCH SLURM_RESERVATION SLURM_RESV_PORTS SLURM_SEND_LIBS SLURM_SIGNAL \
+        SLURM_SPREAD_JOB SLURM_SPREAD_SEGMENTS SLURM_STDERRMODE SLURM_STDINMODE SLURM_STDOUTMODE \
+        SLURM_TASK_EPILOG SLURM_TASK_PROLOG SLURM_TEST_EXEC SLURM_THREADS SLURM_THREAD_SPEC \
+        SLURM_TIMELIMIT SLURM_TREE_WIDTH SLURM_UMASK SLURM_UNBUFFEREDIO SLURM_USE_MIN_NODES \
+        "${!SLURM_WAIT@}" SLURM_WCKEY SLURM_WHOLE SLURM_WORKING_DIR "${!SRUN_CONTAINER@}" \
+        SRUN_CPUS_PER_TASK SRUN_DEBUG SRUN_ERROR SRUN_EXPORT_ENV SRUN_INPUT SRUN_OUTPUT \
+        SRUN_SEGMENT_SIZE "${!SALLOC_@}" SLURMD_DEBUG "${!SLURMD_TRES_@}" "${!SLURM_HET_@}" \
+        SLURM_JOB_GROUP SLURM_JOB_NODES SLURM_LAUNCH_NODE_IPADDR "${!SLURM_PTY_@}" "${!SLURM_SRUN_@}" \
+        SLURM_STEPID "${!SLURM_STEP_@}" "${!PALS_@}" PMIX_BFROP_BUFFER_TYPE "${!PMIX_DSTORE@}" \
+        PMIX_GDS_MODULE PMIX_HOSTNAME PMIX_ID PMIX_NAMESPACE PMIX_RANK PMIX_SECURITY_MODE \
+        "${!PMIX_SERVER_@}" PMIX_SYSTEM_TMPDIR PMIX_VERSION PMI_CONTROL_PORT PMI_FD PMI_JOBID \
+        PMI_LOCAL_RANK PMI_LOCAL_SIZE PMI_PORT PMI_RANK PMI_SHARED_SECRET PMI_SIZE PMI_SPAWNED \
+        PMI_UNIVERSE_SIZE "${!SLURM_PMI2_@}" "${!SLURM_PMIXP_@}" SLURM_PMIX_MAPPING_SERV \
+        "${!SBATCH_MEM_BIND@}" SLURM_ACCTG_FREQ SLURM_CONTAINER SLURM_CONTAINER_ID SLURM_CONTAINER_TYPE \
+        SLURM_CPUS_PER_GPU SLURM_CPU_FREQ_REQ SLURM_DISTRIBUTION SLURM_DIST_PLANESIZE SLURM_GPUS \
+        SLURM_GPUS_PER_SOCKET SLURM_GPUS_PER_TASK SLURM_GPU_BIND SLURM_GPU_FREQ SLURM_HINT \
+        SLURM_JOB_DEPENDENCY SLURM_JOB_LICENSES SLURM_JOB_RESERVATION SLURM_JOB_SEGMENT_SIZE \
+        "${!SLURM_MEM_BIND@}" SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE SLURM_NETWORK \
+        SLURM_NTASKS_PER_CORE SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_SOCKET SLURM_NTASKS_PER_TRES \
+        SLURM_OOMKILLSTEP SLURM_OVERCOMMIT SLURM_PROFILE SLURM_THREADS_PER_CORE SLURM_TRES_BIND \
+        SLURM_TRES_PER_TASK
+    for name in "${!SLURM_@}"; do
+        [[ $name != *_@(HET|PACK)_GROUP_* ]] || unset "$name" # of heterogeneous jobs; salloc sets some for every job
+    done
+}
+# Finds the image, or ends the job.
+get_image() {
+    if [[ ! -r $BUILDER_IMAGE ]]; then
+        echo "no image $BUILDER_IMAGE: download it with builder pull alps-clariden --output $BUILDER_IMAGE" >&2
+        exit 1
+    fi
+}
 # Makes a folder. In one that users share, such as /tmp, it must be mine alone: others could exchange its files.
 private_folder() {
     local path=${1%/} parent error
@@ -97,45 +155,5 @@ free_port() {
     echo "no port from 29500 on is free" >&2
     exit 1
 }
-free_port
-# srun of Slurm 22.05 to 24.05 does not take the cores of a task from the job.
-cores=(${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"})
 
-# For enroot, which starts the container. A login shell would replace the image's PATH.
-export ENROOT_LOGIN_SHELL=no
-# The container, for srun. The Container Engine fills in the variables.
-BUILDER_EDF=$SLURM_SUBMIT_DIR/.builder-$SLURM_JOB_ID.toml
-trap 'rm -f "$BUILDER_EDF"' EXIT
-cat >"$BUILDER_EDF" <<'EOF'
-image = "${BUILDER_IMAGE}"
-workdir = "${SLURM_SUBMIT_DIR}"
-entrypoint = false
-writable = true
-mounts = [
-    "/capstor:/capstor",
-    "/iopsstor:/iopsstor",
-    "${SLURM_SUBMIT_DIR}:${SLURM_SUBMIT_DIR}",
-]
-
-[env]
-NVIDIA_VISIBLE_DEVICES = "all"
-NVIDIA_DRIVER_CAPABILITIES = "compute,utility"
-CUDA_CACHE_DISABLE = "1"
-TORCH_NCCL_ASYNC_ERROR_HANDLING = "1"
-MPICH_GPU_SUPPORT_ENABLED = "0"
-
-[annotations]
-com.hooks.aws_ofi_nccl.enabled = "true"
-com.hooks.aws_ofi_nccl.variant = "cuda-dl"
-EOF
-container=("--environment=$BUILDER_EDF")
-
-# Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
-task() {
-    exec env "RANK=$SLURM_PROCID" "LOCAL_RANK=$SLURM_LOCALID" "WORLD_SIZE=$SLURM_NTASKS" \
-        "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" \
-        python train.py --note "it's \"100 \$\" & more"
-}
-
-# If a rank fails, end the others too: they would wait for it until the time limit.
-srun "${cores[@]}" --kill-on-bad-exit=1 "${container[@]}" bash -c "$(declare -f task); task"
+main

@@ -1,23 +1,49 @@
 #!/bin/bash
 # Chameleon compute_liqid: target chameleon-a100 on this machine, 2 GPUs.
-# Written by builder job; run it with: bash FILE
+# Written by builder VERSION on 2026-11-29, with the site's settings of 2026-11-22; run it with: bash FILE
+# Image: builder/chameleon-a100:latest
 
-set -euo pipefail
+main() {
+    set -euo pipefail
 
-BUILDER_JOB_ID=$(date +%Y%m%dT%H%M%S)-$$
-export BUILDER_JOB_ID
-export BUILDER_IMAGE=builder/chameleon-a100:latest
+    BUILDER_JOB_ID=$(date +%Y%m%dT%H%M%S)-$$
+    export BUILDER_JOB_ID
+    export BUILDER_IMAGE=builder/chameleon-a100:latest
+    get_image
+
+    export MASTER_ADDR=127.0.0.1
+    free_port
+
+    options=() # what only this machine knows
+    # The container gets no variable of the host but those that are named.
+    for name in \
+        "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" \
+        "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" \
+        "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" \
+        "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
+        options+=(-e "$name")
+    done
+    docker run "${options[@]}" --rm --gpus=all --network=host --ipc=host -v "$PWD:$PWD" \
+        -e MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING=true -e "MASTER_ADDR=$MASTER_ADDR" \
+        -e "MASTER_PORT=$MASTER_PORT" -w "$PWD" \
+        "$BUILDER_IMAGE" torchrun --nnodes=1 --nproc-per-node=2 "--master-addr=$MASTER_ADDR" "--master-port=$MASTER_PORT" --no-python python train.py --note "it's \"100 \$\" & more"
+}
+
+# ---------------------------------------------------------------------------------------------------------
+# Standard functions of builder VERSION. What belongs to this job and its site is above.
+
 stored_image() {
     local found
     found=$(docker image inspect --format '{{range .RepoDigests}}{{.}} {{end}}{{.Id}}' "$BUILDER_IMAGE" 2>/dev/null) || return
     echo "image: $BUILDER_IMAGE, $found"
 }
-stored_image || {
-    echo "no image $BUILDER_IMAGE; builder build chameleon-a100 --load docker" >&2
-    exit 1
+# Finds the image, or ends the job.
+get_image() {
+    stored_image || {
+        echo "no image $BUILDER_IMAGE; builder build chameleon-a100 --load docker" >&2
+        exit 1
+    }
 }
-
-export MASTER_ADDR=127.0.0.1
 # Makes a folder. In one that users share, such as /tmp, it must be mine alone: others could exchange its files.
 private_folder() {
     local path=${1%/} parent error
@@ -49,14 +75,5 @@ free_port() {
     echo "no port from 29500 on is free" >&2
     exit 1
 }
-free_port
 
-options=() # what only this machine knows
-# The container gets no variable of the host but those that are named.
-for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
-    options+=(-e "$name")
-done
-docker run "${options[@]}" --rm --gpus=all --network=host --ipc=host -v "$PWD:$PWD" \
-    -e MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING=true -e "MASTER_ADDR=$MASTER_ADDR" -e "MASTER_PORT=$MASTER_PORT" \
-    -w "$PWD" \
-    "$BUILDER_IMAGE" torchrun --nnodes=1 --nproc-per-node=2 "--master-addr=$MASTER_ADDR" "--master-port=$MASTER_PORT" --no-python python train.py --note "it's \"100 \$\" & more"
+main

@@ -1,12 +1,30 @@
 #!/bin/bash
 # cpu: target cpu on this machine.
-# Written by builder job; run it with: bash FILE
+# Written by builder VERSION on 2026-11-29; run it with: bash FILE
+# Image: that of target cpu in dist/ on this machine.
 
-set -euo pipefail
+main() {
+    set -euo pipefail
 
-BUILDER_JOB_ID=$(date +%Y%m%dT%H%M%S)-$$
-export BUILDER_JOB_ID
-export MASTER_ADDR=127.0.0.1
+    BUILDER_JOB_ID=$(date +%Y%m%dT%H%M%S)-$$
+    export BUILDER_JOB_ID
+    export MASTER_ADDR=127.0.0.1
+    free_port
+
+    export BUILDER_CHECKPOINT_DIR="$PWD/checkpoints"
+    export BUILDER_RESUME=
+    find_checkpoint
+
+    builder run cpu --no-build --bind "$PWD:$PWD" \
+        --bind "$BUILDER_CHECKPOINT_DIR:$BUILDER_CHECKPOINT_DIR" --env "MASTER_ADDR=$MASTER_ADDR" \
+        --env "MASTER_PORT=$MASTER_PORT" --env "BUILDER_CHECKPOINT_DIR=$BUILDER_CHECKPOINT_DIR" \
+        --env "BUILDER_RESUME=$BUILDER_RESUME" --workdir "$PWD" \
+        -- torchrun --nnodes=1 --nproc-per-node=2 "--master-addr=$MASTER_ADDR" "--master-port=$MASTER_PORT" --no-python python train.py --note "it's \"100 \$\" & more"
+}
+
+# ---------------------------------------------------------------------------------------------------------
+# Standard functions of builder VERSION. What belongs to this job and its site is above.
+
 # Makes a folder. In one that users share, such as /tmp, it must be mine alone: others could exchange its files.
 private_folder() {
     local path=${1%/} parent error
@@ -38,22 +56,17 @@ free_port() {
     echo "no port from 29500 on is free" >&2
     exit 1
 }
-free_port
+# Finds what a training resumes from.
+find_checkpoint() {
+    mkdir -p "$BUILDER_CHECKPOINT_DIR"
+    # Resume from the newest checkpoint, a file or a folder that is not empty; start from the beginning if there is none.
+    for file in "$BUILDER_CHECKPOINT_DIR"/{*.pt,*.pth,*.ckpt,*.safetensors,*.keras,*.h5,checkpoint-*/,step_*/,global_step*/}; do
+        file=${file%/}
+        if [[ -s $file && (-f $file || -n $(ls -A "$file")) && (-z $BUILDER_RESUME || $file -nt $BUILDER_RESUME) ]]; then
+            BUILDER_RESUME=$file
+        fi
+    done
+    echo "checkpoint: ${BUILDER_RESUME:-none, starting from the beginning}"
+}
 
-export BUILDER_CHECKPOINT_DIR="$PWD/checkpoints"
-export BUILDER_RESUME=
-mkdir -p "$BUILDER_CHECKPOINT_DIR"
-# Resume from the newest checkpoint, a file or a folder that is not empty; start from the beginning if there is none.
-for file in "$BUILDER_CHECKPOINT_DIR"/{*.pt,*.pth,*.ckpt,*.safetensors,*.keras,*.h5,checkpoint-*/,step_*/,global_step*/}; do
-    file=${file%/}
-    if [[ -s $file && (-f $file || -n $(ls -A "$file")) && (-z $BUILDER_RESUME || $file -nt $BUILDER_RESUME) ]]; then
-        BUILDER_RESUME=$file
-    fi
-done
-echo "checkpoint: ${BUILDER_RESUME:-none, starting from the beginning}"
-
-builder run cpu --no-build --bind "$PWD:$PWD" --bind "$BUILDER_CHECKPOINT_DIR:$BUILDER_CHECKPOINT_DIR" \
-    --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" \
-    --env "BUILDER_CHECKPOINT_DIR=$BUILDER_CHECKPOINT_DIR" --env "BUILDER_RESUME=$BUILDER_RESUME" \
-    --workdir "$PWD" \
-    -- torchrun --nnodes=1 --nproc-per-node=2 "--master-addr=$MASTER_ADDR" "--master-port=$MASTER_PORT" --no-python python train.py --note "it's \"100 \$\" & more"
+main

@@ -251,7 +251,7 @@ def test_starts(launcher: str, module: str, real: tuple[Path, dict[str, str]]) -
         [sys.executable, "-m", "builder", "--project", folder, "job", "t", *options, "--", "python", "x"],
         clean_environment(PYTHONPATH=CLONE, HOME=folder),
     ).stdout
-    lines = script.partition("\ntask() {")[2].partition("export -f task")[0]
+    lines = script.partition("task() {")[2].partition("export -f task")[0]
     variables = {"SLURM_SUBMIT_DIR": f"{folder}/work", "BUILDER_IMAGE": "localhost/tiny"}
     variables["PODMANHPC_WAIT_TIMEOUT"] = "120"
     line = f"task() {{{lines.replace('/dev/cxi_sbl', '/dev/null')}\ntask"

@@ -72,13 +72,13 @@ class TargetImages:
         self._note_changed_code()
         return name, str(name)
 
-    def in_job(self, request: JobRequest, *, submit: bool) -> JobRequest:
+    def in_job(self, request: JobRequest, *, submit: bool, interactive: bool = False) -> JobRequest:
         """Return the request with the digest of the image that the job runs, as far as it is known.
 
-        That is the image that was pulled into an engine; for a job that is submitted, the one that
-        the registry has now under the tag. Without an answer of the registry the job runs the tag,
-        with a warning. If the project has a policy, the image is verified, and the job runs its
-        digest, or is an error.
+        That is the image that was pulled into an engine; else, unless it is interactive, the one that
+        the registry has now under the tag, so that two jobs of one study run one image. Without an
+        answer of the registry the job runs the tag, with a warning. If the project has a policy, the
+        image is verified, and the job runs its digest, or is an error.
         """
         if not request.image:
             self._note_changed_code()
@@ -161,7 +161,7 @@ class EngineImages(TargetImages):
             name = self._pinned(name)
         return name, f"{name}, as {program} finds it"
 
-    def in_job(self, request: JobRequest, *, submit: bool) -> JobRequest:
+    def in_job(self, request: JobRequest, *, submit: bool, interactive: bool = False) -> JobRequest:
         if not request.image:
             self._note_changed_code()
         reporter, verifies = self.project.work.reporter, has_policy(self.recipe.root)
@@ -170,7 +170,8 @@ class EngineImages(TargetImages):
                 self._pinned(pulled.image)
             reporter.note(f"the job runs {pulled.image}, pulled into {pulled.engine}")
             return replace(request, image=pulled.image, image_id=pulled.image_id)
-        if not submit and not verifies:
+        is_tag = self.runtime.image_of_job(request).movable and not interactive
+        if not (is_tag or submit or verifies):
             return request
         try:
             image = self._pinned(request.image)
@@ -200,7 +201,7 @@ class OwnImages(TargetImages):
     def to_run(self, *, may_build: bool = True) -> tuple[str, str]:
         return "", ""
 
-    def in_job(self, request: JobRequest, *, submit: bool) -> JobRequest:
+    def in_job(self, request: JobRequest, *, submit: bool, interactive: bool = False) -> JobRequest:
         if stored := self._current(may_build=True):
             is_open = submit and not request.image
             return replace(request, image=stored.image.digest) if is_open else request

@@ -22,8 +22,7 @@ def job_script(images: TargetImages, request: JobRequest, *, submit: bool = Fals
     Args:
         images: of the target.
         request: the job.
-        submit: whether the script will be submitted here: then the registry is asked which image
-            the tag names now.
+        submit: whether the script will be submitted here.
 
     Raises:
         UsageError: the site cannot run the job, or has no scheduler to submit it to.
@@ -64,4 +63,4 @@ def interactive_job(images: TargetImages, request: JobRequest) -> str:
     Raises:
         UsageError: the site has no scheduler, cannot run the job, or a value is not valid.
     """
-    return "\n".join(salloc(images.recipe, images.in_job(request, submit=False)))
+    return "\n".join(salloc(images.recipe, images.in_job(request, submit=False, interactive=True)))

@@ -45,7 +45,7 @@ class ImageFile:
     migrates: bool = False
     """Whether the engine has a storage that all nodes see, and pulls into it: podman-hpc."""
     image_id: str = ""
-    """Digest of the image's config, if it is known."""
+    """Digest of the image's config, if it is known; of ``userns`` that of the image."""
 
     @property
     def movable(self) -> str:

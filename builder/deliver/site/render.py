@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
 from builder.core.datafiles import table
+from builder.core.version import __version__
 
 from .job import BatchJob
 from .shell import command_line, join, quote
@@ -22,9 +26,14 @@ _WIDTH = 110
 
 
 def render(job: BatchJob) -> str:
-    """Return the script of a job: bash, ending with a newline."""
-    name = "slurm.sh.j2" if job.recipe.site.slurm else "local.sh.j2"
-    return templates().get_template(name).render(job=job, start=job.start)
+    """Return the script of a job: bash, ending with a newline.
+
+    It has the day on which it is written, or that of SOURCE_DATE_EPOCH.
+    """
+    template = templates().get_template("slurm.sh.j2" if job.recipe.site.slurm else "local.sh.j2")
+    now = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+    day = datetime.fromtimestamp(now, UTC).date()
+    return template.render(job=job, start=job.start, version=__version__, day=day)
 
 
 @cache

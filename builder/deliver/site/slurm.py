@@ -137,7 +137,7 @@ def inherited(options: Sequence[str]) -> str:
     names = [*known["unset"]]
     names += [name for name, own in known["options"].items() if given.isdisjoint(own)]
     words = [f'"${{!{name[:-1]}@}}"' if name.endswith("*") else name for name in names]
-    return " \\\n    ".join(textwrap.wrap(" ".join(words), 100, break_on_hyphens=False))
+    return " \\\n        ".join(textwrap.wrap(" ".join(words), 96, break_on_hyphens=False))
 
 
 def _fill(option: str, resources: Resources) -> str:

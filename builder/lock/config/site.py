@@ -213,6 +213,8 @@ class NodeHardware(Model):
     """``--cpu-bind`` of srun for one process per GPU of a whole node: the cores closest to each
     GPU.
     """
+    cpu_bind_source: Line = ""
+    """The cores of each GPU and the document that says so, for a comment in scripts."""
 
     @model_validator(mode="after")
     def _numbers_fit(self) -> NodeHardware:

@@ -22,7 +22,7 @@ class OwnRuntime(ContainerRuntime):
         return request.image
 
     def image_of_job(self, request: JobRequest) -> ImageFile:
-        return ImageFile("", is_file=False)
+        return ImageFile("", is_file=False, image_id=request.image)
 
     def image_of_build(self, digest: str, sif: Path | None, reference: str) -> str:
         return digest  # which builder run compares with its build

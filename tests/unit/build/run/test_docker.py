@@ -100,7 +100,7 @@ def test_password_is_not_shown(docker_config: Path, tmp_path: Path, monkeypatch:
 
 
 def test_configuration_is_a_pipe(docker_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """docker's SDK 7.1 would wait for somebody to write into it, and builder doctor with it."""
+    """docker's SDK 7.2 would wait for somebody to write into it, and builder doctor with it."""
     (docker_config / "config.json").unlink()
     os.mkfifo(docker_config / "config.json")
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")

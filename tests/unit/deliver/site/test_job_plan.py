@@ -93,7 +93,7 @@ def test_fast_network() -> None:
     text = render(plan_job(made_recipe(site=site), JobRequest(command=("python", "t.py"), nodes=2)))
     assert 'MASTER_ADDR="${MASTER_ADDR}i"' in text
     assert 'env "A=$B" python t.py' in text
-    assert re.search(r"^srun .*--mpi=pmi2 --kill-on-bad-exit=1 bash -c task", text, re.MULTILINE)
+    assert re.search(r"^ +srun .*--mpi=pmi2 --kill-on-bad-exit=1 bash -c task", text, re.MULTILINE)
     one = render(plan_job(made_recipe(site=site), JobRequest(command=("python", "t.py"))))
     assert "MASTER_ADDR}i" not in one and "A=$B" not in one and "pmi2" not in one
 

@@ -89,8 +89,8 @@ def test_options(recipe: Recipe) -> None:
 def test_variables(recipe: Recipe) -> None:
     """Variables of enroot's hooks are exported; the others precede the command."""
     script = job_script(recipe, "python", "t.py", env={"MINE": "a $b"}, gpus=4)
-    exported = script.partition("image's PATH.\n")[2].partition("\n# shellcheck")[0].splitlines()
-    assert exported == [
+    exported = script.partition("image's PATH.\n")[2].partition("\n    # shellcheck")[0].splitlines()
+    assert [line.strip() for line in exported] == [
         "export ENROOT_LOGIN_SHELL=no",
         "export NVIDIA_VISIBLE_DEVICES=all",
         "export NVIDIA_DRIVER_CAPABILITIES=compute,utility",
