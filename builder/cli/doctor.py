@@ -24,7 +24,7 @@ def doctor(context: Context) -> None:
     with working(context.output, "examining this host: network, container runners"):
         from builder.deliver.doctor import examine_host
 
-        findings = examine_host(context.settings, project_root(context.start))
+        findings = examine_host(context.settings, project_root(context.start) or context.start)
     rows = [(one.status, one.what, one.found, one.hint) for one in findings]
     context.output.table(Table(("", "what", "found", "hint"), [*rows]))
     context.output.result([asdict(finding) for finding in findings])

@@ -54,12 +54,12 @@ class Finding:
     hint: str = ""
 
 
-def examine_host(settings: Settings, root: Path | None = None) -> list[Finding]:
+def examine_host(settings: Settings, root: Path = Path()) -> list[Finding]:
     """Check this host within a few seconds. Changes nothing, but creates the cache folder.
 
     Args:
         settings: cache, mirrors, and whether to ask no server.
-        root: the folder of the project whose channels are asked; None: conda-forge.
+        root: a project, whose channels are asked; another folder: conda-forge is asked.
     """
     glibc = platform.libc_ver()[1] or "unknown"
     python = f"Python {platform.python_version()}, {platform.machine()}"
@@ -120,13 +120,15 @@ def _runners() -> Iterator[Finding]:
             yield Finding(what, status, problem.reason, problem.hint)
 
 
-def _network(settings: Settings, root: Path | None) -> Iterator[Finding]:
+def _network(settings: Settings, root: Path) -> Iterator[Finding]:
     """Yield whom builds trust and which proxies they use, and whether their servers answer."""
     try:
         tls_context()  # or the error that names a file
         named = [f"{name} ({path})" for path, name in authorities().items() if name]
-        servers = list(_servers(settings, root))
-        proxies = {str(proxy) for _, url in servers if (proxy := proxy_for(url))}
+        servers = list(dict.fromkeys(_servers(settings, root)))
+        proxies = {
+            str(p) for kind in ("http", "https") if (p := proxy_for(f"{kind}://any.invalid"))
+        }
     except BuilderError as e:
         yield Finding("network", "bad", e.message, e.hint)
         return
@@ -136,14 +138,20 @@ def _network(settings: Settings, root: Path | None) -> Iterator[Finding]:
     yield from (finding for _, finding in in_parallel(_server, asked, len(asked)))
 
 
-def _servers(settings: Settings, root: Path | None) -> Iterator[tuple[str, str]]:
+def _servers(settings: Settings, root: Path) -> Iterator[tuple[str, str]]:
     """Yield what builds ask, with its name in doctor.yaml: URLs, and paths of folders."""
     pip, servers = pip_configuration(), table(__file__, "doctor.yaml")["servers"]
     indexes = (pip.index_url or mirrored_url(settings, PYPI), *pip.extra_index_urls)
     yield from (("package index", url) for url in indexes if not pip.no_index)
     yield from (("find-links", link) for link in pip.find_links)
-    default = mirrored_url(settings, servers["conda channel"]["default"])
-    yield from (("conda channel", url) for url in _channels(settings, root) or [default])
+    targets = recipe_files(root)
+    if not targets:
+        yield "conda channel", mirrored_url(settings, servers["conda channel"]["default"])
+    for target in targets:
+        with suppress(BuilderError):  # the other commands report it
+            recipe = load_recipe(target, root)
+            request = SolveRequest(recipe, Inputs.read(recipe).environment, settings)
+            yield from (("conda channel", channel.actual) for channel in named_channels(request))
     kind, _, base = mirrored_base(settings, servers["Docker Hub"]["default"]).partition(":")
     host = base.split("/")[2] if kind == "docker" else ""
     scheme = "http" if is_loopback(host) else "https"
@@ -153,31 +161,21 @@ def _servers(settings: Settings, root: Path | None) -> Iterator[tuple[str, str]]
         yield "Debian mirror", mirrors[0]
 
 
-def _channels(settings: Settings, root: Path | None) -> dict[str, None]:
-    """Return the URLs of the channels that the targets of a project name."""
-    found: dict[str, None] = {}
-    for name in recipe_files(root) if root else ():
-        with suppress(BuilderError):  # the other commands report it
-            recipe = load_recipe(name, root or Path())
-            request = SolveRequest(recipe, Inputs.read(recipe).environment, settings)
-            found |= dict.fromkeys(channel.actual for channel in named_channels(request))
-    return found
-
-
 def _server(server: tuple[str, str]) -> Finding:
     """Ask a server for what a build reads first, with the certificates and proxies of a build."""
     from builder.formats.net.http import probe  # httpx2 is slow to import
 
     what, url = server
-    row, path, way = table(__file__, "doctor.yaml")["servers"][what], as_path(url), ""
+    row, path = table(__file__, "doctor.yaml")["servers"][what], as_path(url)
     if path is not None:
         problem = "" if path.exists() else "no such file or folder"
     else:
         registry = urlsplit(url).netloc if what == "Docker Hub" else ""
         problem = probe(url.rstrip("/") + row["path"], registry=registry, connect_s=5.0)
-        way = f" answers through {proxy}" if (proxy := proxy_for(url)) else " answers"
     if problem in ("", *row["good"]):
-        return Finding(what, "ok", redact(url) + way)
+        proxy = proxy_for(url) if path is None else None
+        way = f" through {proxy}" if proxy else ""
+        return Finding(what, "ok", redact(url) + (f" answers{way}" if path is None else ""))
     otherwise = table(__file__, "doctor.yaml")["unreachable"]
     hint, found = network_hint(problem, otherwise), f"{redact(url)}: {problem}"
     return Finding(what, "missing" if hint == otherwise else "broken", found, hint)

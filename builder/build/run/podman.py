@@ -212,8 +212,8 @@ def pause_process_ends() -> Iterator[None]:
     """End the pause process of rootless podman that the block starts, unless others need it.
 
     Every command but ``podman --version`` starts it, and it stays until the user logs out: it keeps
-    the user namespace for later commands and containers (podman 4.3 to 5.8; with catatonit it is
-    ``catatonit -P``). If it has ended, podman starts another one.
+    the user namespace for later commands and containers (pkg/rootless of podman 4.3 to 6.1). If it
+    has ended, podman starts another one.
     """
     before = _namespaces()
     yield

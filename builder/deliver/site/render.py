@@ -7,7 +7,6 @@ import re
 import shlex
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,7 @@ def render(job: BatchJob) -> str:
     """
     template = templates().get_template("slurm.sh.j2" if job.recipe.site.slurm else "local.sh.j2")
     now = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
-    day = datetime.fromtimestamp(now, UTC).date()
+    day = time.strftime("%Y-%m-%d", time.gmtime(now))
     return template.render(job=job, start=job.start, version=__version__, day=day)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.core.datafiles import table
+from builder.core.datafiles import read_beside, table
 from builder.core.errors import FetchError
 from builder.core.settings import expand_home, home_folder
 from builder.core.store.files import write_atomic
@@ -24,13 +24,7 @@ if TYPE_CHECKING:  # slow to import, and not needed if nothing is downloaded
 #: How uv 0.13, rattler 0.28, git and apt say that they did not reach a server; they do not name the proxy.
 _UNREACHED = re.compile(r"(?i)tunnel|connect|resolv|lookup|timed out|E: Failed to fetch")
 #: Where distributions keep their authorities (truststore 0.10 has the same list).
-_SYSTEM = (
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/pki/tls/cert.pem",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-)
+_SYSTEM = tuple(read_beside(__file__, "stores.txt").split())
 _VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _CERTIFICATE = re.compile(
     r"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----([^-]*)-----END", re.DOTALL

@@ -53,7 +53,7 @@ def online(settings: Settings, web: Server, monkeypatch: pytest.MonkeyPatch) -> 
     return replace(settings, offline=False, mirrors=mirrors)
 
 
-def found(settings: Settings, root: Path | None = None) -> dict[str, Finding]:
+def found(settings: Settings, root: Path = Path("/nonexistent")) -> dict[str, Finding]:
     return {finding.what: finding for finding in examine_host(settings, root)}
 
 
@@ -163,9 +163,15 @@ def test_proxies(online: Settings, web: Server, monkeypatch: pytest.MonkeyPatch)
         through = f"http://files.site/simple answers through the proxy {proxy.host} of http_proxy"
         assert found(online)["package index"].found == through
         monkeypatch.setenv("NO_PROXY", "files.site")
-        assert found(online)["network"].found.endswith("; no proxy")
+        assert found(online)["package index"].found == "http://files.site/simple: unknown host name"
         assert set(proxy.asked) == {"files.site"}
     monkeypatch.setenv("NO_PROXY", "")
     monkeypatch.setenv("http_proxy", "nothing://x")
     network = found(online)["network"]
     assert network.status == "bad" and network.found.startswith("http_proxy does not name a proxy")
+
+
+def test_no_url(online: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is no URL is a row like any other."""
+    monkeypatch.setenv("PIP_INDEX_URL", "http://[no/simple")
+    assert found(online)["package index"].found.startswith("http://[no/simple: ")
