@@ -1,7 +1,7 @@
 #!/bin/bash
 # Alliance Fir: target alliance-fir on 1 node, 1 GPU, 1 process per node.
 # Written by builder VERSION on 2026-11-29, with the site's settings of 2026-11-22; submit it with: sbatch FILE
-# Image: the file $SCRATCH/images/alliance-fir.sif; sha256sum prints its digest.
+# Image: the file $SCRATCH/images/alliance-fir.sif, whose digest is not known here.
 #SBATCH --job-name=alliance-fir
 #SBATCH --account=def-someuser
 #SBATCH --nodes=1

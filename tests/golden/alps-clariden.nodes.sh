@@ -1,7 +1,7 @@
 #!/bin/bash
 # Alps Clariden: target alps-clariden on 2 nodes, 4 GPUs per node, 4 processes per node.
 # Written by builder VERSION on 2026-11-29, with the site's settings of 2026-11-27; submit it with: sbatch FILE
-# Image: the file $SCRATCH/ce-images/alps-clariden.sqsh; sha256sum prints its digest.
+# Image: the file $SCRATCH/ce-images/alps-clariden.sqsh, whose digest is not known here.
 #SBATCH --job-name=alps-clariden
 #SBATCH --account=g123
 #SBATCH --partition=normal

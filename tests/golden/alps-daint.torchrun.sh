@@ -1,7 +1,7 @@
 #!/bin/bash
 # Alps Daint: target alps-daint on 2 nodes, 4 GPUs per node, processes started by torchrun.
 # Written by builder VERSION on 2026-11-29, with the site's settings of 2026-11-27; submit it with: sbatch FILE
-# Image: the file $SCRATCH/ce-images/alps-daint.sqsh; sha256sum prints its digest.
+# Image: the file $SCRATCH/ce-images/alps-daint.sqsh, whose digest is not known here.
 #SBATCH --job-name=alps-daint
 #SBATCH --account=g123
 #SBATCH --partition=normal

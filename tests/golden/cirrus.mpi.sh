@@ -1,7 +1,7 @@
 #!/bin/bash
 # Cirrus (CPU): target cirrus on 2 nodes, 8 processes per node.
 # Written by builder VERSION on 2026-11-29, with the site's settings of 2026-11-22; submit it with: sbatch FILE
-# Image: the file /work/t01/t01/$USER/images/cirrus.sif; sha256sum prints its digest.
+# Image: the file /work/t01/t01/$USER/images/cirrus.sif, whose digest is not known here.
 #SBATCH --job-name=cirrus
 #SBATCH --account=t01
 #SBATCH --partition=standard

@@ -1,7 +1,7 @@
 #!/bin/bash
 # OLCF Frontier: target frontier on 2 nodes, 8 GPUs per node, 8 processes per node.
 # Written by builder VERSION on 2026-11-29, with the site's settings of 2026-11-22; submit it with: sbatch FILE
-# Image: the file /lustre/orion/abc123/scratch/$USER/images/frontier.sif; sha256sum prints its digest.
+# Image: the file /lustre/orion/abc123/scratch/$USER/images/frontier.sif, whose digest is not known here.
 #SBATCH --job-name=frontier
 #SBATCH --account=abc123
 #SBATCH --partition=batch

@@ -1,7 +1,7 @@
 #!/bin/bash
 # JUPITER Booster: target jupiter on 1 node, 4 GPUs, processes started by torchrun.
 # Written by builder VERSION on 2026-11-29, with the site's settings of 2026-11-22; submit it with: sbatch FILE
-# Image: the file /e/project1/jureap59/$USER/images/jupiter.sif; sha256sum prints its digest.
+# Image: the file /e/project1/jureap59/$USER/images/jupiter.sif, whose digest is not known here.
 #SBATCH --job-name=jupiter
 #SBATCH --account=jureap59
 #SBATCH --partition=booster

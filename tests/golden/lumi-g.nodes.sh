@@ -1,7 +1,7 @@
 #!/bin/bash
 # LUMI-G: target lumi-g on 4 nodes, 8 GPUs per node, 8 processes per node.
 # Written by builder VERSION on 2026-11-29, with the site's settings of 2026-11-22; submit it with: sbatch FILE
-# Image: the file /scratch/project_465000000/images/lumi-g.sif; sha256sum prints its digest.
+# Image: the file /scratch/project_465000000/images/lumi-g.sif, whose digest is not known here.
 #SBATCH --job-name=lumi-g
 #SBATCH --account=project_465000000
 #SBATCH --partition=standard-g
