@@ -1,10 +1,20 @@
 """builder: container images from conda environments, verified to run at full speed on the target
 GPU.
 
-This module is the public Python API; ``docs/cli.md`` shows how to use it. Everything else may
-change in any release. Names are imported when they are used, so that ``import builder`` stays fast;
-``__init__.pyi`` lists them. Old versions of Python can read this module:
-:mod:`builder.core.version` reports them.
+This module is the public Python API, and ``docs/cli.md`` lists its names. Everything else may change
+in any release. A program that builds the target ``cpu`` of the current folder and publishes it::
+
+    from builder import Project, PublishOptions, publish
+
+    project = Project.find()
+    recipe = project.recipe("cpu")
+    result = project.build(recipe)  # locks first if there is no lock file
+    print(project.place(result))  # into dist/
+    published = publish(project, result, PublishOptions(to="oci:published"))
+    print(published.digest, published.tags)
+
+Names are imported when they are used, so that ``import builder`` stays fast; ``__init__.pyi`` lists
+them. Old versions of Python can read this module: :mod:`builder.core.version` reports them.
 """
 
 import importlib

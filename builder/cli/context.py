@@ -164,7 +164,7 @@ def completed_root(ctx: click.Context) -> Path | None:
 
     start = Path(ctx.find_root().params.get("project") or ".")
     try:
-        return Project.find(start, Settings.from_environment()).root
+        return Project.find(start).root
     except BuilderError:
         return None
 

@@ -211,24 +211,30 @@ class LockRecord:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """The content of a lock file."""
+    """The content of a lock file.
+
+    Attributes:
+        packages: the packages of all platforms and categories.
+        platforms: the platforms that it is for, such as ``linux-64``.
+        channels: conda channels, highest priority first.
+        sources: environment files, relative to the folder of the lock file.
+        content_hash: for each platform one hash over everything that the lock was made from.
+        record: ``custom_metadata`` of the file.
+        base: the base image that it pins; None in locks of other tools, which pin none.
+        digest: ``sha256:...`` of the lock file's bytes, an annotation of images; empty: not
+            written.
+        text: the lock file's bytes, as they were read or written; empty: not written.
+    """
 
     packages: tuple[LockedPackage, ...]
     platforms: tuple[str, ...]
     channels: tuple[str, ...] = ()
-    """Conda channels, highest priority first."""
     sources: tuple[str, ...] = ()
-    """Environment files, relative to the folder of the lock file."""
     content_hash: Mapping[str, str] = field(default_factory=dict)
-    """For each platform one hash over everything that the lock was made from."""
     record: LockRecord = field(default_factory=LockRecord)
-    """``custom_metadata`` of the file."""
     base: LockedBase | None = None
-    """None in locks of other tools, which pin no base image."""
     digest: str = ""
-    """``sha256:...`` of the lock file's bytes, an annotation of images; empty: not written."""
     text: bytes = field(default=b"", repr=False, compare=False)
-    """The lock file's bytes, as they were read or written; empty: not written."""
 
     def for_platform(self, platform: str) -> tuple[LockedPackage, ...]:
         """Return a platform's packages of category ``main``, in the order of the file."""

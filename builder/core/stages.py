@@ -13,17 +13,22 @@ Solver = Literal["rattler", "conda-lock"]
 
 @dataclass(frozen=True)
 class LockOptions:
-    """What a lock takes from the one before, and what it leaves to newer packages."""
+    """What a lock takes from the one before, and what it leaves to newer packages.
+
+    Attributes:
+        update: names of packages to update; all others stay, except dependencies that have to
+            change.
+        update_base: pin the digest that the base's reference has now; packages stay.
+        exclude_newer: a date or time (ISO 8601), or ``month``, that replaces the recipe's own for
+            conda and pip packages: packages published later are ignored. None: the recipe's.
+        solver: ``rattler``, with uv for pip packages, or ``conda-lock``, which runs conda or
+            micromamba.
+    """
 
     update: Sequence[str] = ()
-    """Names of packages to update; all others stay, except dependencies that have to change."""
     update_base: bool = False
-    """Pin the digest that the base's reference has now; packages stay."""
     exclude_newer: str | None = None
-    """A date or time (ISO 8601), or ``month``, that replaces the recipe's own for conda and pip
-    packages: packages published later are ignored."""
     solver: Solver = "rattler"
-    """``rattler``, with uv for pip packages, or ``conda-lock``, which runs conda or micromamba."""
 
     @property
     def is_update(self) -> bool:
@@ -33,21 +38,25 @@ class LockOptions:
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How a target is built."""
+    """How a target is built.
+
+    Attributes:
+        lock_file: a lock file to use instead of the target's own; None: its own.
+        engine: the engine to use; None: the recipe's.
+        annotations: annotations of the image's manifest, in addition to the recipe's.
+        download_base: False does not download layers of a base image, or of an image that is
+            reused. Enough where they can be mounted.
+        accept_licenses: the user accepts the licences that the engine asks about (cotainr:
+            Miniforge's).
+        rebuild: build even if a stored build has the same inputs (engines docker, apptainer and
+            cotainr).
+        check_steps: run each step of the recipe a second time, and compare (engine layered).
+    """
 
     lock_file: Path | None = None
-    """A lock file to use instead of the target's own."""
     engine: str | None = None
-    """The engine to use instead of the recipe's."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Annotations of the image's manifest, in addition to the recipe's."""
     download_base: bool = True
-    """False does not download layers of a base image, or of an image that is reused. Enough where
-    they can be mounted.
-    """
     accept_licenses: bool = False
-    """The user accepts the licences that the engine asks about (cotainr: Miniforge's)."""
     rebuild: bool = False
-    """Build even if a stored build has the same inputs (engines docker, apptainer and cotainr)."""
     check_steps: bool = False
-    """Run each step of the recipe a second time, and compare (engine layered)."""

@@ -44,8 +44,13 @@ _ENOUGH = 10e9
 
 @dataclass(frozen=True)
 class Finding:
-    """One part of the host: ``missing`` and ``broken`` parts are optional, ``bad`` has to be
-    fixed.
+    """One part of the host.
+
+    Attributes:
+        what: the name of the part: a folder, a program, the GPU, credentials.
+        status: ``ok``; ``missing`` or ``broken``, which are optional; ``bad`` has to be fixed.
+        found: what is there, in words.
+        hint: what to type to change it; empty: nothing to do.
     """
 
     what: str
@@ -54,13 +59,14 @@ class Finding:
     hint: str = ""
 
 
-def examine_host(settings: Settings, root: Path = Path()) -> list[Finding]:
+def examine_host(settings: Settings | None = None, root: Path = Path()) -> list[Finding]:
     """Check this host within a few seconds. Changes nothing, but creates the cache folder.
 
     Args:
-        settings: cache, mirrors, and whether to ask no server.
+        settings: cache, mirrors, and whether to ask no server; None: those of the environment.
         root: a project, whose channels are asked; another folder: conda-forge is asked.
     """
+    settings = settings or Settings.from_environment()
     glibc = platform.libc_ver()[1] or "unknown"
     python = f"Python {platform.python_version()}, {platform.machine()}"
     return [

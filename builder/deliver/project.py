@@ -67,25 +67,38 @@ class StoredImage:
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with ``recipes/`` and ``environments/``, and settings and cache to work on it."""
+    """A folder with ``recipes/`` and ``environments/``, and settings and cache to work on it.
+
+    Attributes:
+        root: the folder with ``recipes/``.
+        work: settings, cache, and the reporter of progress.
+        changed_code: what happens to a lock when the project's own code has changed: ``update``
+            gives it the new wheels, ``refuse`` makes it stale, ``ignore`` uses it as it is.
+        build_work: the workspace of builds, which may reuse a published image; None: ``work``.
+    """
 
     root: Path
     work: Workspace
     changed_code: Literal["update", "refuse", "ignore"] = "update"
-    """What happens to a lock when the project's own code has changed: it gets the new wheels, is stale,
-    or is used as it is."""
     build_work: Workspace | None = None
-    """The workspace of builds, which may reuse a published image; None: ``work``."""
 
     @classmethod
-    def find(cls, start: Path, settings: Settings, reporter: Reporter = QUIET) -> Project:
-        """Return the project of a folder, see :func:`builder.core.settings.project_root`.
+    def find(
+        cls, start: Path = Path(), settings: Settings | None = None, reporter: Reporter = QUIET
+    ) -> Project:
+        """Return the project of a folder: of it, or of the nearest parent with ``recipes/``.
+
+        Args:
+            start: the folder; by default the current one.
+            settings: cache, threads and network; None: those of the environment.
+            reporter: receives progress, notes and warnings; by default nobody does.
 
         Raises:
             ConfigError: the folder does not exist, or neither it nor a parent of this user is a project.
+            UsageError: a variable of the environment has an invalid value.
         """
         if root := project_root(start):
-            return cls(root, Workspace.of(settings, reporter))
+            return cls(root, Workspace.of(settings or Settings.from_environment(), reporter))
         if foreign := nearest_project(start):
             raise ConfigError(
                 f"{foreign} is another user's project, and a parent of {start.absolute()}",

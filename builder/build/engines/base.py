@@ -61,43 +61,49 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class BuildResult:
-    """A finished build of any engine."""
+    """A finished build of any engine.
+
+    Attributes:
+        recipe: the recipe as it was built: cotainr replaces ``conda.prefix``.
+        lock: the lock that it was built from.
+        base: the base image that was used.
+        artifact: what the target's machine runs: an OCI image, or a SIF.
+        sif_source: the OCI image that a SIF was written from; None for OCI targets and for SIFs
+            without one.
+        engine: the name of the engine that built it.
+        conflicts: files that several packages contain; the later package wins.
+        differences: files that differed when the steps ran twice (only with ``check_steps``).
+        missing_libraries: shared libraries that are not in the image (not of engine cotainr, nor of
+            an unchanged build of docker and apptainer).
+        notes: sentences for the user about the build.
+        timings: seconds by stage, in order.
+        definition: Dockerfile, definition file or conda environment that another program built, as
+            (file suffix, text); None: there is none.
+        image_lock: ``sha256:...`` of ``/opt/builder/conda-lock.yml`` in the image; empty: unknown.
+        lock_text: the same file, which has no credentials; empty: unknown.
+        requested: names of the packages that the environment file lists.
+        work: the workspace of the build: its store has the records of an image that was reused.
+            None: unknown.
+        records: returns the cache's records of the layers and of what a build reads to plan them.
+    """
 
     recipe: Recipe
-    """The recipe as it was built: cotainr replaces ``conda.prefix``."""
     lock: Lock
     base: LockedBase
-    """The base that was used."""
     artifact: Image | SifImage
-    """What the target's machine runs."""
     sif_source: Image | None = None
-    """The OCI image that a SIF was written from; None for OCI targets and for SIFs without one."""
     engine: str = "layered"
     conflicts: tuple[Conflict, ...] = ()
-    """Files that several packages contain."""
     differences: tuple[StepDifference, ...] = ()
-    """Files that differed when the steps ran twice (only with ``check_steps``)."""
     missing_libraries: tuple[MissingLibrary, ...] = ()
-    """Shared libraries that are not in the image (not of engine cotainr, nor of an unchanged build
-    of docker and apptainer)."""
     notes: tuple[str, ...] = ()
-    """Sentences for the user about the build."""
     timings: dict[str, float] = field(default_factory=dict)
-    """Seconds by stage, in order."""
     definition: tuple[str, str] | None = None
-    """Dockerfile, definition file or conda environment that another program built, as (file suffix,
-    text).
-    """
     image_lock: str = ""
-    """``sha256:...`` of ``/opt/builder/conda-lock.yml`` in the image; empty: unknown."""
     lock_text: bytes = b""
-    """The same file, which has no credentials; empty: unknown."""
     requested: frozenset[str] = frozenset()
-    """See :class:`BuildRequest`."""
     work: Workspace | None = None
-    """That of the build: its store has the records of an image that was reused."""
     records: Callable[[], list[Path]] = list
-    """Returns the cache's records of the layers and of what a build reads to plan them."""
 
     @property
     def image(self) -> Image | None:

@@ -28,26 +28,34 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SmokeRequest:
-    """A smoke test of a target."""
+    """A smoke test of a target.
+
+    Attributes:
+        options: how the benchmark runs.
+        job: the Slurm job that runs it; None: it runs on this host.
+        compare: the image to compare with, see :func:`builder.deliver.smoke.reports.find_reports`;
+            empty: earlier runs of the site on GPUs of the same model.
+        annotations: annotations of the build's manifest, in addition to the recipe's.
+    """
 
     options: SmokeOptions = DEFAULTS
-    """How the benchmark runs."""
     job: SlurmOptions | None = None
-    """The job that runs it; None: it runs on this host."""
     compare: str = ""
-    """The image to compare with, see :func:`builder.deliver.smoke.reports.find_reports`; empty:
-    earlier runs of the site on GPUs of the same model."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Of the build."""
 
 
 @dataclass(frozen=True)
 class SmokeOutcome:
-    """The result of a smoke test."""
+    """The result of a smoke test.
+
+    Attributes:
+        run: the verdict and the report.
+        comparison: the differences from earlier runs, which do not change the verdict. None: there
+            is nothing to compare with, or no result.
+    """
 
     run: SmokeReport
     comparison: ReportComparison | None = None
-    """None: there is nothing to compare with, or no result. It does not change the verdict."""
 
     @property
     def exit_code(self) -> int:

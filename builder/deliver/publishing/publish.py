@@ -43,34 +43,37 @@ from .verify import Trust
 
 @dataclass(frozen=True)
 class PublishOptions:
-    """The options of publishing; the same for all targets of one command."""
+    """The options of publishing; the same for all targets of one command.
+
+    Attributes:
+        to: the destination, see :func:`destination_text`; None: the recipe's.
+        month: a tag that replaces the recipe's dated ones; None: the current month's.
+        only: those of the target's tags that move; empty: all.
+        move_tags: False: publish by digest only, which needs no smoke test.
+        force: dated tags may move to another digest, and ``latest`` back to an older image.
+        policy: ``auto`` tests an image once per machine, ``always`` each time.
+        smoke: the options of the smoke test.
+        ab: run the published image and this one in turn; no tag moves if this one is slower.
+        job: the Slurm job that tests the image after the push; None: this host tests it before.
+        dry_run: build, and report what would be published.
+        annotations: annotations of the image's manifest, in addition to the recipe's.
+        sign: the key that signs the release; None: it is not signed.
+        known: blobs that this command has pushed, and where: they are not sent again.
+    """
 
     to: str | None = None
-    """The destination, see :func:`destination_text`. None: the recipe's."""
     month: str | None = None
-    """A tag that replaces the recipe's dated ones. None: the current month's."""
     only: tuple[str, ...] = ()
-    """Those of the target's tags that move; empty: all."""
     move_tags: bool = True
-    """False: publish by digest only, which needs no smoke test."""
     force: bool = False
-    """Dated tags may move to another digest."""
     policy: testers.SmokePolicy = "auto"
-    """``auto`` tests an image once per machine, ``always`` each time."""
     smoke: SmokeOptions = DEFAULTS
-    """The options of the smoke test."""
     ab: bool = False
-    """No tag moves if the image is slower than the published one."""
     job: SlurmOptions | None = None
-    """The Slurm job that tests the image after the push. None: this host tests it before."""
     dry_run: bool = False
-    """Build, and report what would be published."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Of the manifest."""
     sign: SigningKey | None = None
-    """The key that signs the release. None: it is not signed."""
     known: KnownBlobs = field(default_factory=dict)
-    """Blobs that this command has pushed, and where: they are not sent again."""
 
     def destination_of(self, recipe: Recipe) -> str:
         """Return the destination of a target. Raises UsageError: see :func:`destination_text`."""
@@ -88,29 +91,37 @@ class PublishOptions:
 
 @dataclass(frozen=True)
 class Published:
-    """The result of publishing a target."""
+    """The result of publishing a target.
+
+    Attributes:
+        target: the name of the target.
+        reference: the destination, without a tag.
+        digest: ``sha256:...`` of the manifest.
+        tags: the tags that name ``digest`` now (with ``dry_run``: would name).
+        push: blobs and bytes that were sent, and the seconds that it took; None: nothing was sent
+            (``dry_run``).
+        smoke: the verdict of the smoke test, or ``not run``; ``none``: the recipe has no test.
+        dry_run: whether nothing was published, because the options say so.
+        attached: the digests of the attached artifacts, by their types.
+        before: the digests that the tags named before; None: there was no such tag.
+        signed: whether the release is signed.
+        verified: blobs and bytes that were read back before a tag moved, and the seconds that it
+            took; None: nothing was sent (``dry_run``).
+        untested: the recipe's reason for having no smoke test; empty: there is one.
+    """
 
     target: str
     reference: str
-    """The destination, without a tag."""
     digest: str
-    """Of the manifest."""
     tags: tuple[str, ...]
-    """Those that name ``digest`` now (with ``dry_run``: would name)."""
     push: PushReport | None = None
-    """None: nothing was sent (``dry_run``)."""
     smoke: str = "not run"
-    """The verdict of the smoke test, or ``not run``; ``none``: the recipe has no test."""
     dry_run: bool = False
     attached: Mapping[str, str] = field(default_factory=dict)
-    """The digests of the attached artifacts, by their types."""
     before: Mapping[str, str | None] = field(default_factory=dict)
-    """The digests that the tags named before. None: there was no such tag."""
     signed: bool = False
     verified: Verified | None = None
-    """Blobs that were read back before a tag moved. None: nothing was sent (``dry_run``)."""
     untested: str = ""
-    """The recipe's reason for having no smoke test; empty: there is one."""
 
 
 def build_to_publish(project: Project, recipe: Recipe, options: PublishOptions) -> BuildResult:

@@ -18,25 +18,29 @@ START_S = 900.0
 
 @dataclass(frozen=True, slots=True)
 class SmokeOptions:
-    """How the benchmark runs, on this host or in a job."""
+    """How the benchmark runs, on this host or in a job.
+
+    Attributes:
+        runner: one of :data:`builder.build.run.RUNNER_NAMES`; None selects the first one that
+            works. Jobs ignore it.
+        timeout_s: seconds after which the benchmark stops itself and reports what hung.
+        devices: number of GPUs that each node must have; None: at least one if the recipe is for
+            GPUs.
+        all_gpus: run one process per GPU, concurrently, and measure communication between them.
+        plan: what is tested; :meth:`builder.deliver.project.Project.smoke` sets it.
+        device_only: skip what is measured once for the host: starts, imports, files, the recipe's
+            command.
+        program: a benchmark's file on this host to use instead of the image's, so that two run the
+            same; None: the image's.
+    """
 
     runner: str | None = None
-    """One of :data:`builder.build.run.RUNNER_NAMES`; None selects the first one that works.
-
-    Jobs ignore it.
-    """
     timeout_s: float = 420
-    """Seconds after which the benchmark stops itself and reports what hung."""
     devices: int | None = None
-    """GPUs that each node must have; None: at least one if the recipe is for GPUs."""
     all_gpus: bool = False
-    """Run one process per GPU, concurrently, and measure communication between them."""
     plan: SmokePlan = TORCH
-    """What is tested; :meth:`builder.deliver.project.Project.smoke` sets it."""
     device_only: bool = False
-    """Skip what is measured once for the host: starts, imports, files, the recipe's command."""
     program: Path | None = None
-    """A benchmark's file on this host to use instead of the image's, so that two run the same."""
 
     @property
     def whole_timeout_s(self) -> float:

@@ -48,21 +48,26 @@ _NOT_FOUND = (126, 127)
 
 @dataclass(frozen=True)
 class SmokeReport:
-    """The result of a smoke test."""
+    """The result of a smoke test.
+
+    Attributes:
+        verdict: ``pass``, ``warn``, ``fail``, ``error`` if the test could not be run, or ``none``
+            if the recipe says that the image is not tested.
+        report: the benchmark's report (``builder help schema report``) with its grade; a report of
+            builder's own if the benchmark wrote none.
+        runner: what ran the image: a name of :data:`builder.build.run.RUNNER_NAMES`, or ``slurm
+            (RUNTIME)``; ``none``: the image is not tested.
+        image_digest: the digest of the image, or the sha256 of the SIF.
+        duration_s: seconds of the test, with the start of the container.
+        path: the file that the report was stored in; None: it was not stored.
+    """
 
     verdict: str
-    """``pass``, ``warn``, ``fail``, ``error`` if the test could not be run, or ``none`` if the
-    recipe says that the image is not tested."""
     report: Report
-    """The benchmark's report (report.schema.json) with its grade.
-
-    A report of builder's own if the benchmark wrote none.
-    """
     runner: str
     image_digest: str
     duration_s: float
     path: Path | None = None
-    """The file that the report was stored in."""
 
 
 def smoke(

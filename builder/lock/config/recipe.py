@@ -151,7 +151,10 @@ class Layers(Model):
 
 
 class Recipe(Model):
-    """One target, with everything that its recipe extends."""
+    """One target, with everything that its recipe extends.
+
+    A field is a key of the recipe file: ``builder help schema recipe`` describes each.
+    """
 
     name: TargetName
     """The target's name; default: the file's."""
