@@ -135,9 +135,9 @@ requirements: setup ## lock builder's own dependencies again, by hash (REQUIREME
 	@$(REQUIREMENTS) $(REQUIREMENTS_ARGS) --extra dev --output-file requirements/dev.txt
 	@$(REQUIREMENTS) --constraint requirements/dev.txt --output-file requirements/run.txt
 
-schemas: setup ## write the JSON schemas of recipes and site files again, from their models
-	@$(BIN)/builder help schema recipe >docs/schemas/recipe.schema.json
-	@$(BIN)/builder help schema site >docs/schemas/site.schema.json
+schemas: setup ## write docs/schemas/ again: of recipes, site files, and what --json prints
+	@$(BIN)/python -c 'from builder.cli.schemas import SCHEMAS; print(*SCHEMAS, sep="\n")' | \
+		while read -r name; do $(BIN)/builder help schema $$name >docs/schemas/$$name.schema.json; done
 
 audit: setup ## look up the locked dependencies in the advisory database, and what advice names in the index (network)
 	@$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement requirements/dev.txt

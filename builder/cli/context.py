@@ -103,7 +103,7 @@ class Context:
     ) -> None:
         """Call ``do`` for every target, print the results with ``--json``, and end the command.
 
-        A target that failed has ``target``, ``error`` and ``hint``.
+        A target that failed has ``target``, ``error``, ``hint`` and ``code``.
 
         Raises:
             BuilderError: the only target failed.
@@ -111,10 +111,9 @@ class Context:
         results, failed = [], {}
         for name, done in self.attempt(recipes, do).items():
             if isinstance(done, BuilderError):
-                results.append({"target": name, "error": done.message, "hint": done.hint})
-                failed[name] = done.exit_code
-            else:
-                results.append(done)
+                failed[name] = code = done.exit_code
+                done = {"target": name, "error": done.message, "hint": done.hint, "code": code}
+            results.append(done)
         self.finish(results, failed, as_list=as_list)
 
     def attempt(
@@ -237,8 +236,9 @@ words_argument = click.argument(
 
 
 def _set_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value and isinstance(ctx.obj, Context):
-        ctx.obj.output.as_json = True
+    if isinstance(ctx.obj, Context):
+        ctx.obj.output.as_json |= value
+        ctx.obj.output.document = "-".join(ctx.command_path.split()[1:])
 
 
 #: Accepts ``--json`` after the command's name, where people type it.

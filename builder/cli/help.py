@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-
 import click
 
 from builder.core.errors import UsageError, exit_codes
-
-SCHEMAS = ("recipe", "site", "report")
 
 
 @click.command(options_metavar="")
@@ -22,7 +17,8 @@ def help(ctx: click.Context, words: tuple[str, ...]) -> None:
     builder help publish             the help of a command
     builder help options             the options of all commands
     builder help exit-codes          what each exit code means
-    builder help schema recipe       the JSON schema of recipe, site or report
+    builder help schema recipe       a JSON schema: of recipe, site or report (of the smoke test),
+                                     or of what a command prints with --json: build, cache-info
 
     In an editor that speaks yaml-language-server, the first line of a recipe can name
     its schema: # yaml-language-server: $schema=PATH
@@ -33,9 +29,11 @@ def help(ctx: click.Context, words: tuple[str, ...]) -> None:
     elif topic == "options":
         click.echo(_options(ctx.find_root()), nl=False)
     elif topic == "schema":
+        from .schemas import SCHEMAS, schema_text
+
         if len(arguments) != 1 or arguments[0] not in SCHEMAS:
             problem = f"builder help schema takes one of: {', '.join(SCHEMAS)}"
-            raise UsageError(problem, f"write builder help schema {SCHEMAS[0]}")
+            raise UsageError(problem, "write builder help schema recipe")
         click.echo(schema_text(arguments[0]), nl=False)
     else:
         click.echo(_help_of(ctx.find_root(), words))
@@ -58,16 +56,3 @@ def _help_of(context: click.Context, path: tuple[str, ...]) -> str:
         assert child is not None  # an unknown command is an error
         context = click.Context(child, info_name=name, parent=context)
     return context.get_help()
-
-
-def schema_text(kind: str) -> str:
-    """Return a JSON schema as text, as in docs/schemas/."""
-    from builder.deliver.smoke.schema import report_schema
-    from builder.lock.config.schema import recipe_schema, site_schema
-
-    schemas: Mapping[str, Callable[[], object]] = {
-        "recipe": recipe_schema,
-        "site": site_schema,
-        "report": report_schema,
-    }
-    return json.dumps(schemas[kind](), indent=2, ensure_ascii=False) + "\n"

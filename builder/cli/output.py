@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from builder.formats.net.urlvariables import as_written
 
 from .live import Activity
 from .logs import OUTPUT
+
+#: The version of all documents of ``--json``. It rises when a key goes, or gets another meaning.
+DOCUMENTS_VERSION = 1
 
 log = logging.getLogger(OUTPUT)
 
@@ -41,6 +45,8 @@ class Output(Activity):
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json = as_json
         self.quiet = quiet
+        self.document = "error"
+        """The name of the JSON schema of the result: the command's, ``cache-info``."""
         self.printed: list[tuple[str, Any]] = []
         """The methods that printed something, and what, for :mod:`builder.cli.unchanged`."""
         super().__init__(self._note)
@@ -49,9 +55,15 @@ class Output(Activity):
         """Print the command's result: ``value`` with ``--json``, else ``text`` or nothing."""
         if self.as_json:
             self.printed.append(("result", value))
-            sys.stdout.write(json.dumps(value, indent=2, sort_keys=True, default=str) + "\n")
+            shown = [*map(self._named, value)] if isinstance(value, list) else self._named(value)
+            sys.stdout.write(json.dumps(shown, indent=2, sort_keys=True, default=str) + "\n")
         elif text is not None:
             self.text(text)
+
+    def _named(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an object with the name and version of its schema, see ``builder help schema``."""
+        name = "error" if "error" in value else self.document
+        return {"schema": f"{name}/{DOCUMENTS_VERSION}", **value}
 
     def text(self, text: str) -> None:
         """Print a part of the result, unless ``--json`` prints all of it at the end."""

@@ -31,6 +31,7 @@ def report(
     It shows verdicts, trends, and what changed. Without TARGET it shows every
     target that has reports. It needs no network and no script.
     """
+    context.output.document = "report-page"  # the schema "report" is that of a smoke report
     if share is not None:
         _share(context, names, share)
         return

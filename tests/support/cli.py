@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from builder.cli.groups import command as publish_command
 from builder.deliver.publishing.smoke_record import SmokeRecord
 from builder.formats.oci.layout import list_tags
+from tests.support.documents import checked
 from tests.support.project import TinyProject
 
 
@@ -28,7 +29,8 @@ class Result:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.out)
+        """The output of ``--json``, checked with its schema."""
+        return checked(json.loads(self.out))
 
 
 Cli = Callable[..., Result]

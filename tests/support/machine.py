@@ -17,6 +17,7 @@ import httpx2
 from builder.core.model import OCI_MANIFEST
 from builder.deliver.publishing.smoke_record import SmokeRecord
 from tests.support import parts
+from tests.support.documents import checked
 from tests.support.programs import run_program
 from tests.support.project import TinyProject
 
@@ -40,7 +41,7 @@ class Machine:
         return done
 
     def json(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
-        return json.loads(self.run(*args, "--json", env=env).stdout)
+        return checked(json.loads(self.run(*args, "--json", env=env).stdout))
 
     def passed(self, digest: str, when: str = "2026-11-21T08:00:00Z") -> None:
         """Records that the smoke test of an image passed here; these images have no Python to run it."""

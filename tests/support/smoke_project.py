@@ -15,6 +15,7 @@ from builder.deliver.project import Project
 from builder.deliver.smoke.options import SmokeOptions
 from builder.deliver.smoke.reports import store_report
 from builder.deliver.smoke.run import SmokeReport, complete
+from tests.support.documents import checked
 from tests.support.reports import a100
 
 OLD, NEW = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -106,7 +107,7 @@ class SmokeProject:
         return out, err
 
     def json(self, *args: str, code: int = 0) -> Any:
-        return json.loads(self(*args, "--json", code=code)[0])
+        return checked(json.loads(self(*args, "--json", code=code)[0]))
 
     def before(
         self,

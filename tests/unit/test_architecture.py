@@ -78,7 +78,8 @@ def room(module: str) -> str:
 def test_houses() -> None:
     """The folders are the houses of ARCHITECTURE.md, and nothing else is beside them."""
     found = {path.name for path in (ROOT / "builder").iterdir() if not path.name.startswith(".")}
-    assert found - {"__pycache__"} == {*HOUSES, "__init__.py", "__init__.pyi", "__main__.py"}
+    modules = {"__init__.py", "__init__.pyi", "__main__.py", "py.typed"}
+    assert found - {"__pycache__"} == {*HOUSES, *modules}
 
 
 def test_imports_lead_down() -> None:

@@ -279,7 +279,7 @@ def test_json_errors(do: Cli, tiny: TinyProject) -> None:
     for line, code in (("build tyni", 3), ("build --jsom", 2), ("bild", 2), ("build --time 1:00", 2)):
         result = do(*line.split(), "--json")
         assert result.code == code and result.err.startswith("error: ")
-        assert result.json.keys() == {"error", "hint", "code"} and result.json["code"] == code
+        assert result.json.keys() == {"schema", "error", "hint", "code"} and result.json["code"] == code
         assert result.json["error"] in result.err and result.json["hint"] in result.err
     done = json.loads(do("targets", "--json").out)
     assert done[0]["name"] == "tiny"

@@ -32,7 +32,7 @@ def test_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=True).result({"name": HOSTILE})
     out = capsys.readouterr().out
-    assert json.loads(out) == {"name": HOSTILE} and out.isascii() and "\x1b" not in out
+    assert json.loads(out) == {"schema": "error/1", "name": HOSTILE} and out.isascii() and "\x1b" not in out
 
 
 def test_log() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from builder.cli import cli, run
 from builder.lock.config.sites import PACKAGE_FOLDER
+from tests.support.documents import checked
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,7 @@ def test_list_of_a_project(capsys: pytest.CaptureFixture[str], empty_folder: Pat
     assert run(cli, ["sites", "--json"]) == 0
     captured = capsys.readouterr()
     assert "broken.yaml:1: sit: not a key of a site file" in captured.err
-    origins = {row["name"]: row["from"] for row in json.loads(captured.out)}
+    origins = {row["name"]: row["from"] for row in checked(json.loads(captured.out))}
     assert (origins["lumi-g"], origins["perlmutter"]) == ("project", "package")
 
 
@@ -56,7 +57,7 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.out == path.read_text() and str(path) in captured.err
     assert "builder sites show _singularity" in captured.err
     assert run(cli, ["sites", "show", "lumi-g", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    shown = checked(json.loads(capsys.readouterr().out))
     assert shown["site"]["runtime"]["clean_env"] is True and shown["from"] == "package"
     assert run(cli, ["sites", "show", "lumi"]) == 3
     assert "did you mean lumi-g?" in capsys.readouterr().err
@@ -70,6 +71,6 @@ def test_new(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
     assert captured.out.strip() == str(empty_folder / "sites/mine.yaml")
     shown = "builder sites show mine --json"
     assert shown in " ".join(captured.err.split()) and run(cli, shown.split()[1:]) == 0
-    site = json.loads(capsys.readouterr().out)
+    site = checked(json.loads(capsys.readouterr().out))
     assert site["site"]["runtime"]["kind"] == "docker" and site["gpu"]["vendor"] == "amd"
     assert run(cli, arguments) == 2 and "site mine exists already" in capsys.readouterr().err
