@@ -23,6 +23,7 @@ from builder.lock.manifests.reader import CHANNEL
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment
 
+from ..schemas import schema_text
 from .base import DEBIAN_BASE, can_make_debian, this_platform, usual_base
 from .draft import Draft, target_name
 from .found import Candidate, asks_for, installs_project, own_code
@@ -58,6 +59,9 @@ class Written:
 def new_project(root: Path, found: Candidate, options: InitOptions, settings: Settings) -> Written:
     """Write ``recipes/NAME.yaml`` and ``.gitignore`` of a new target. Overwrites nothing.
 
+    The first line of the recipe leads editors to ``recipes/.schema.json``, which is written again:
+    its keys are those of this version.
+
     Args:
         root: the project folder.
         found: the file that names the packages.
@@ -90,7 +94,9 @@ def new_project(root: Path, found: Candidate, options: InitOptions, settings: Se
     recipe = root / "recipes" / f"{name}.yaml"
     write_atomic(recipe, recipe_text(written.draft).encode())
     load_recipe(name, root)
-    written.files.append(recipe)
+    schema = recipe.with_name(".schema.json")
+    write_atomic(schema, schema_text("recipe").encode())
+    written.files += [recipe, schema]
     _add_to_gitignore(written, root)
     return written
 

@@ -22,6 +22,7 @@ def recipe_text(draft: Draft) -> str:
 
 
 def _lines(draft: Draft) -> Iterator[str]:
+    yield "# yaml-language-server: $schema=./.schema.json"
     yield f"# Target {draft.name}. All keys with their values: builder targets {draft.name}"
     yield f"version: {FORMAT_VERSION}  # of the recipe's format"
     comments = table(__file__, "comments.yaml")

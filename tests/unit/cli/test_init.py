@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from pathlib import Path
 
+import jsonschema
 import pytest
+import yaml
 
 from builder.cli.start import new
 from tests.support.cli import Cli
+from tests.support.programs import run_program
 from tests.support.project import TinyProject
 
 
@@ -30,9 +36,31 @@ def bare(tiny: TinyProject, monkeypatch: pytest.MonkeyPatch) -> TinyProject:
 def test_init(do: Cli, bare: TinyProject) -> None:
     """The recipe builds, and the next commands are printed."""
     made = do("init", "-y", "--json").json
-    assert made["files"] == ["recipes/project.yaml", ".gitignore"]
+    assert made["files"] == ["recipes/project.yaml", "recipes/.schema.json", ".gitignore"]
     assert made["next"] == ["builder build", "builder run", "builder publish --to HOST/REPOSITORY"]
     assert do("build", "--json").json["target"] == "project"
+
+
+def test_editor(do: Cli, bare: TinyProject) -> None:
+    """The recipe's first line leads an editor to a schema that a clone of the project has, too.
+
+    The next ``builder init`` writes it again, because a newer builder has more keys.
+    """
+    assert do("init", "-y").code == 0
+    run_program(["git", "init", "-q", str(bare.root)], os.environ)
+    kept = run_program(["git", "ls-files", "--others", "--exclude-standard"], os.environ, cwd=bare.root)
+    assert "recipes/.schema.json" in kept.stdout.splitlines()
+    clone = bare.root.rename(bare.root.with_name("clone"))
+    recipe = clone / "recipes" / "project.yaml"
+    first, *_ = recipe.read_text().splitlines()
+    named = re.fullmatch(r"# yaml-language-server: \$schema=(\./\S+)", first)
+    assert named, first
+    schema = recipe.parent / named[1]
+    assert schema.read_text() == do("help", "schema", "recipe").out
+    jsonschema.validate(yaml.safe_load(recipe.read_text()), json.loads(schema.read_text()))
+    schema.write_text("{}")
+    assert do("--project", clone, "init", "-y", "--name", "other").code == 0
+    assert len(schema.read_text()) > 10_000
 
 
 def test_second_init(do: Cli, bare: TinyProject) -> None:

@@ -45,7 +45,7 @@ def test_file_and_memory(tmp_path: Path, draft: Draft) -> None:
     path.parent.mkdir()
     path.write_text(recipe_text(draft))
     assert load_recipe(draft.name, tmp_path) == draft.recipe(tmp_path)
-    assert path.read_text().splitlines()[1] == "version: 1  # of the recipe's format"
+    assert path.read_text().splitlines()[2] == "version: 1  # of the recipe's format"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from builder.lock.config.recipe import load_recipe
 from builder.lock.inputs import Inputs
 
 FORGE = SolverChannel("conda-forge", "https://c/", "https://c/")
+WRITTEN = ("recipes/mine.yaml", "recipes/.schema.json")
 ENVIRONMENT = "channels: [conda-forge]\ndependencies:\n  - python=3.12\n  - numpy\n"
 
 
@@ -56,12 +57,12 @@ def test_environment(folder: Path) -> None:
     (folder / "environment.yml").write_text(ENVIRONMENT)
     (folder / "train.py").touch()
     written = write(folder)
-    assert names(written, folder) == ["recipes/mine.yaml", ".gitignore"] and not written.notes
+    assert names(written, folder) == [*WRITTEN, ".gitignore"] and not written.notes
     recipe = load_recipe("mine", folder)
     assert recipe.environment == "environment.yml" and recipe.cmd == ("python", "train.py")
     assert recipe == written.draft.recipe(folder)
     assert (folder / "environment.yml").read_text() == ENVIRONMENT
-    assert [path.name for path in (folder / "recipes").iterdir()] == ["mine.yaml"]
+    assert {path.name for path in (folder / "recipes").iterdir()} == {"mine.yaml", ".schema.json"}
 
 
 def test_silent_channel(folder: Path, silent: None) -> None:
@@ -126,7 +127,7 @@ def test_files_of_other_tools(folder: Path, name: str, text: str) -> None:
     """The recipe names the file itself, which builder lock reads."""
     (folder / name).write_text(text)
     written = write(folder)
-    assert names(written, folder) == ["recipes/mine.yaml", ".gitignore"]
+    assert names(written, folder) == [*WRITTEN, ".gitignore"]
     assert load_recipe("mine", folder).environment == name
     with pytest.raises(UsageError, match="--with takes groups"):
         write(folder, name="b", groups=("dev",))
