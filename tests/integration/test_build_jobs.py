@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from builder.formats.oci.layout import list_tags
+from tests.support.documents import checked
 from tests.support.parts import wait_for
 from tests.support.project import TinyProject, tiny_channel, tiny_project, whole
 from tests.support.slurm import Slurm
@@ -54,7 +55,7 @@ def test_three_targets(project: TinyProject, slurm: Slurm) -> None:
     names = ["t1", "t2", "t3"]
     process = start(project, slurm, *names, "--json")
     out, errors = process.communicate(timeout=600)
-    answers = {answer["target"]: answer for answer in json.loads(out)}
+    answers = {answer["target"]: answer for answer in checked(json.loads(out))}
     assert [answers[name]["state"] for name in names] == ["built", "built", "failed"], errors
     assert process.returncode == answers["t3"]["code"] != 0
     layout = project.root / "dist"

@@ -64,6 +64,7 @@ def test_if_changed(
     place = ("--from", f"{registry.host}/pull/")
     first = user.json("pull", "tiny", *place, "--if-changed")
     assert first == {
+        "schema": "pull/1",
         "target": "tiny",
         "reference": f"{registry.host}/pull/tests/tiny:latest",
         "digest": published["digest"],

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support import parts
 from tests.support.channel import index_channel, make_package
+from tests.support.documents import checked
 from tests.support.machine import Machine, RequestLog
 from tests.support.project import TinyProject, edit, tiny_channel, tiny_project
 
@@ -35,7 +36,7 @@ def test_two_months(registry: parts.Registry, tmp_path: Path, form: str) -> None
     user = two_months(registry, tmp_path, form)
     log = RequestLog(registry, registry.log_size())
     done = user.run("diff", "tiny:26.10", "tiny:26.11", "--json", check=False)
-    found = json.loads(done.stdout)
+    found = checked(json.loads(done.stdout))
     assert done.returncode == 1 and "schema version 1" in done.stderr, "reports of an old builder"
     assert [(p["name"], p["old"], p["new"]) for p in found["packages"]] == [("small0", "1.0", "1.1")]
     layers = {layer["name"] for layer in found["layers"]}

@@ -25,6 +25,7 @@ from builder.lock.config.recipe import load_recipe, recipe_files
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock
 from tests.integration.conftest import CLONE
+from tests.support.documents import checked
 from tests.support.parts import need
 from tests.support.project import whole
 from tests.support.sitemirrors import PYTORCH, Mirrors, make_mirrors
@@ -92,7 +93,7 @@ def command(isolated: Isolated, capsys: pytest.CaptureFixture[str], name: str, t
         code = run(cli, [*places, name, target, "--json"])
     out, err = capsys.readouterr()
     assert code == 0, err
-    return json.loads(out)
+    return checked(json.loads(out))
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -25,6 +25,7 @@ from builder.deliver.site.request import JobRequest
 from builder.formats.net.pipconfig import pip_configuration
 from builder.lock.config.recipe import load_recipe, recipe_files
 from tests.integration.conftest import CLONE, Builder, new_project
+from tests.support.documents import checked
 from tests.support.parts import Apptainer
 from tests.support.programs import run_program
 from tests.support.slurm import Slurm
@@ -323,7 +324,7 @@ def test_build_job(here: Here) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    result = checked(json.loads(done.stdout))
     assert result["format"] == "sif" and Path(result["sif"]).stat().st_size == result["size"]
 
 

@@ -13,6 +13,7 @@ from builder.cli import cli, run
 from builder.deliver.smoke import abrun
 from tests.integration.conftest import Builder, keep_base
 from tests.integration.test_smoke_kinds import SITE, own_project
+from tests.support.documents import checked
 from tests.support.project import edit
 from tests.support.slurm import Slurm
 from tests.support.standin_benchmark import standin_benchmark
@@ -44,7 +45,7 @@ def compared(
     got = run(cli, [*words, *arguments, "--json"])
     out, err = capsys.readouterr()
     assert got == code, (got, out, err)
-    return json.loads(out), err
+    return checked(json.loads(out)), err
 
 
 def options_of(path: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Builder, new_project
+from tests.support.documents import checked
 from tests.support.parts import Apptainer
 from tests.support.ports import free_ports
 from tests.support.ranks import RANKS
@@ -62,7 +63,7 @@ def test_job_on_two_nodes(site: tuple[Builder, dict[str, str]]) -> None:
     """A job on two nodes measures the network between them."""
     builder, env = site
     done = builder.run("smoke", "here", "--on", "slurm", "--nodes", "2", "--json", env=env, check=False)
-    out = json.loads(done.stdout)
+    out = checked(json.loads(done.stdout))
     assert out["runner"] == "slurm (apptainer)" and "on 2 nodes" in done.stderr
     report = out["report"]
     assert out["verdict"] in ("pass", "warn"), json.dumps(failures(report), indent=1)
@@ -105,7 +106,7 @@ def test_failed_job(site: tuple[Builder, dict[str, str]]) -> None:
         "smoke", "here", "--on", "slurm", "--image", "/nowhere.sif", "--json", env=env, check=False
     )
     assert done.returncode == 14, done.stderr
-    out = json.loads(done.stdout)
+    out = checked(json.loads(done.stdout))
     (found,) = out["report"]["probes"]
     assert (
         out["verdict"] == "error"
