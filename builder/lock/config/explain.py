@@ -15,7 +15,7 @@ from builder.core.datafiles import table
 from builder.core.errors import ConfigError
 
 from .fields import Model
-from .yamlfile import YamlFile
+from .yamlfile import YamlFile, type_name
 
 #: Fields of the models that are not keys of a file.
 _NOT_KEYS = ("source", "root")
@@ -41,12 +41,14 @@ def validated(model: type[_M], data: Mapping[str, Any], yamls: Sequence[YamlFile
     try:
         return model.model_validate(data)
     except ValidationError as e:
-        errors = e.errors()
+        errors = sorted(e.errors(), key=lambda item: item["type"] != "extra_forbidden")
     lines, hints = [], []
     for item in errors:
         # pydantic's mark for keys of a mapping
         keys = tuple(key for key in item["loc"] if key != "[key]")
         dotted = ".".join(str(key) for key in keys)
+        if item["type"] == "missing" and f"write {keys[-1]}:" in hints:
+            continue  # it is there, with an error in its name
         problem, hint = _explain(item, keys, yamls, model)
         lines.append(f"{_line_of(keys, yamls)}: {dotted}: {problem}")
         hints.append(hint)
@@ -70,12 +72,12 @@ def _explain(item: Any, keys: _Keys, yamls: Sequence[YamlFile], model: _Model) -
         case "literal_error":
             return _not_one_of(item, keys, is_key=is_key)
         case "string_type" if not is_key:
-            return f"must be text, and is {_type_name(value)}", _as_text(keys, value, written)
+            return f"must be text, and is {type_name(value)}", _as_text(keys, value, written)
         case kind if kind in (texts := table(__file__, "problems.yaml")):
             known = ", ".join(_known_keys(keys, model))
             values = {
                 "name": _name(keys),
-                "type": _type_name(value),
+                "type": type_name(value),
                 "words": ", ".join(map(_scalar, written.split())) or "VALUE",
                 "keys": f"; keys: {known}" if known else "",
             }
@@ -93,12 +95,6 @@ def _wrong_value(problem: str, keys: _Keys, value: object, written: str) -> tupl
     names = ".".join(key for key in keys if isinstance(key, str))
     where = f"{names}:" if names else "the recipe"
     return problem.removeprefix("Value error, "), f"correct {where}"
-
-
-def _type_name(value: object) -> str:
-    names: Mapping[str, str] = table(__file__, "type_names.yaml")
-    kind = type(value).__name__
-    return names.get(kind, f"a {kind}")
 
 
 def _unknown_key(keys: _Keys, model: _Model) -> tuple[str, str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from builder.core.datafiles import table
 from builder.core.errors import ConfigError
 from builder.core.store.reading import Reader
 
@@ -103,9 +105,16 @@ def parse_yaml(path: Path, text: str) -> YamlFile:
     except yaml.YAMLError as e:
         raise not_yaml(path, e, text) from None
     if not isinstance(data, dict):
-        problem = f"{path}: contains a {type(data).__name__}, not a mapping of keys"
+        problem = f"{path}: is {type_name(data)}, not a mapping of keys"
         raise ConfigError(problem, "write it as KEY: VALUE lines")
     return replace(file, data=data)
+
+
+def type_name(value: object) -> str:
+    """Return what a value of YAML is, in words."""
+    names: Mapping[str, str] = table(__file__, "type_names.yaml")
+    kind = type(value).__name__
+    return names.get(kind, f"a {kind}")
 
 
 def read_text(path: Path, what: str = "file", hint: str = "check the path") -> str:

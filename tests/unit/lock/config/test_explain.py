@@ -70,3 +70,31 @@ def test_each_mistake_has_a_hint(tmp_path: Path) -> None:
         'put it into quotes: base: "1"; add the line environment: VALUE; '
         'put it into quotes: A: "1"; put it into quotes: B: "on"'
     )
+
+
+def test_misspelt_key_that_is_required(tmp_path: Path) -> None:
+    """The misspelt key is there: nothing asks for it a second time, and the first hint is the last."""
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "mine.yaml").write_text("bsae: oci:x\nenviroment: environment.yml\n")
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("mine", tmp_path)
+    path = tmp_path / "recipes" / "mine.yaml"
+    assert caught.value.message.splitlines() == [
+        f"{path}:1: bsae: unknown key; did you mean base?",
+        f"{path}:2: enviroment: unknown key; did you mean environment?",
+    ]
+    assert caught.value.hint == "write base:; write environment:"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("", "empty"), ("hello\n", "text"), ("- a\n", "a list"), ("7\n", "a number"), ("2026-11-29\n", "a date")],
+)
+def test_no_mapping(tmp_path: Path, text: str, kind: str) -> None:
+    """A file that is no mapping is described in words, not by a type of Python."""
+    (tmp_path / "recipes").mkdir()
+    path = tmp_path / "recipes" / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("mine", tmp_path)
+    assert caught.value.message == f"{path}: is {kind}, not a mapping of keys"

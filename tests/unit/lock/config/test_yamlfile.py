@@ -24,7 +24,7 @@ def test_where(tmp_path: Path) -> None:
     [
         ("a: [1\nb: 2\n", "x.yaml:2: not valid YAML"),
         ("a: 1\na: 2\n", "x.yaml:2: key 'a' appears twice (first on line 1)"),
-        ("- a\n", "contains a list, not a mapping"),
+        ("- a\n", "is a list, not a mapping"),
     ],
 )
 def test_invalid_files(tmp_path: Path, text: str, message: str) -> None:
