@@ -331,7 +331,9 @@ class SourceSolver:
         try:
             wheel = self._built(sdist, packages)
         except BuilderError as e:
-            e.hint = "; ".join(filter(None, (self._newer_wheel(name, version), e.hint)))
+            newer = self._newer_wheel(name, version)
+            own = "" if newer and "for an older Python" in e.hint else e.hint
+            e.hint = "; ".join(filter(None, (newer, own)))
             raise
         if Version(wheel.version) != version:
             filename = filename_of(sdist.url)
@@ -351,7 +353,8 @@ class SourceSolver:
         newer = [f"{name}>={v}" for v in sorted(found) if v > version and not v.is_prerelease][:1]
         if version in found:
             return ""
-        older = (f"3.{minor}" for minor in reversed(range(8, int(python.split(".")[1]))))
+        minors = () if recipe.uses_base_python else range(8, int(python.split(".")[1]))
+        older = (f"3.{minor}" for minor in reversed(minors))
         has_wheel = (v for v in older if version in versions(recipe, v))
         ways = newer + [f"python={v} (or {v} into .python-version)" for v in [*has_wheel][:1]]
         problem = f"{name} {version} has no wheel for Python {python}: write "

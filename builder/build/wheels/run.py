@@ -38,6 +38,8 @@ from .backend import Backend, check_requirement
 
 #: Lines of the log in an error message.
 TAIL = 30
+#: The last line of a log without which a traceback says no more.
+_SAYS_ALL = "ModuleNotFoundError:"
 #: Lines of the log that are searched for a known reason.
 _HINT_LINES = 2000
 #: Bytes of the requirements that a build backend asks for.
@@ -69,6 +71,10 @@ class WheelJob:
     """The image's Python."""
     uv: Path
     """uv for the processor of the image."""
+    recipe: Path = Path()
+    """The recipe's file, for messages."""
+    headers: Sequence[str] = ()
+    """The Debian package with the headers of the image's Python, if that is Debian's."""
 
 
 class NeedsMore(Exception):
@@ -180,10 +186,12 @@ def _failure(done: Completed, output: TaskLog, job: WheelJob) -> WheelError:
     """Return the error for a build that failed."""
     is_environment = done.returncode == driver.NO_ENVIRONMENT
     what = ": its build environment cannot be made" if is_environment else ""
+    text = "\n".join(output.lines[-_HINT_LINES:])
+    tail = output.tail(1 if text.rpartition("\n")[2].startswith(_SAYS_ALL) else TAIL)
     return WheelError(
         f"building the wheel of {job.name} failed (exit code {done.returncode}){what}\n"
-        f"{output.tail(TAIL)}\n  the whole log: {output.path}",
-        _hint("\n".join(output.lines[-_HINT_LINES:]), job),
+        f"{tail}\n  the whole log: {output.path}",
+        _hint(text, job),
     )
 
 
@@ -195,7 +203,8 @@ def _hint(text: str, job: WheelJob) -> str:
     lacking = known_logs["lacking"].items()
     found = " ".join(packages for packages, patterns in lacking if search(patterns, text))
     programs = re.findall(known_logs["programs"].replace("\n", ""), text, re.MULTILINE)
-    names = dict.fromkeys([*known, *found.split(), *programs])
+    headers = job.headers if "gcc" in found else ()
+    names = dict.fromkeys([*known, *found.split(), *headers, *programs])
     if len(names) > len(known):
         hint = f"the build lacks OS packages: `base_packages: [{', '.join(names)}]`"
     else:
@@ -203,7 +212,8 @@ def _hint(text: str, job: WheelJob) -> str:
         match, hint = next((match, hint) for match, hint in matches if match)
         named = filter(None, match.groups())
         hint = hint.format(*named, known="".join(f"{name}, " for name in known))
-    return re.sub("`(.*?)`", place, hint)
+    where = f" (in {job.recipe})" if job.recipe.name and "`" in hint else ""
+    return re.sub("`(.*?)`", place, hint) + where
 
 
 def check_wheel(

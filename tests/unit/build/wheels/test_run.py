@@ -55,7 +55,8 @@ def job(tmp_path: Path) -> WheelJob:
     backend = Backend("own", (), (".",))
     tree, python = tmp_path / "tree", "/opt/conda/bin/python"
     uv = Path("/usr/bin/uv")
-    return WheelJob("demo", "demo", tree, "sub", backend, ["ninja"], [wheel], options, python, uv)
+    recipe = tmp_path / "recipes" / "t.yaml"
+    return WheelJob("demo", "demo", tree, "sub", backend, ["ninja"], [wheel], options, python, uv, recipe)
 
 
 def test_built(job: WheelJob, settings: Settings) -> None:
@@ -152,6 +153,14 @@ BUILD = "pip: {build: {demo: "
         ('../meson.build:1: ERROR: Dependency "cairo" not found, tried pkgconfig', '"cairo" is missing'),
         ("ModuleNotFoundError: No module named 'torch.utils'", f"{BUILD}{{needs: [torch]}}"),
         (
+            "ModuleNotFoundError: No module named 'distutils.core'",
+            "its build is for an older Python, which has distutils: use a newer version",
+        ),
+        (
+            "ModuleNotFoundError: No module named 'pkg_resources'",
+            f'which setuptools 82 no longer has: {BUILD}{{needs: ["setuptools<82"]}}}}}} (in ',
+        ),
+        (
             "Segmentation fault",
             f"read the log; settings of the build: {BUILD}{{env: {{NAME: VALUE}}, needs: [NAME]}}",
         ),
@@ -161,7 +170,23 @@ def test_hints(job: WheelJob, settings: Settings, log: str, hint: str) -> None:
     assert hint in failure(job, settings, log).hint
 
 
+def test_no_traceback(job: WheelJob, settings: Settings) -> None:
+    """A module that is missing needs no traceback: the log has it."""
+    log = "Traceback (most recent call last):\n  File 'x'\nModuleNotFoundError: No module named 'distutils'"
+    message = failure(job, settings, log).message
+    assert "Traceback" not in message and "    ModuleNotFoundError: No module named 'distutils'\n" in message
+
+
 CC = ["gcc", "g++", "libc6-dev"]
+
+
+def test_headers_of_debian(job: WheelJob, settings: Settings, tmp_path: Path) -> None:
+    """With Debian's Python the first hint has its headers too, and names the recipe."""
+    job = replace(job, headers=["python3-dev"])
+    hint = failure(job, settings, "error: command 'gcc' failed: No such file or directory").hint
+    assert typed_packages(hint, tmp_path) == (*CC, "python3-dev")
+    assert hint.endswith(f" (in {tmp_path}/recipes/t.yaml)")
+    assert "python3-dev" not in failure(job, settings, "make: command not found").hint
 
 
 @pytest.mark.parametrize(
@@ -216,7 +241,7 @@ def test_typed_hints(
 def typed_packages(hint: str, root: Path) -> tuple[str, ...]:
     """The packages of the build in a recipe to which the line of a hint was added."""
     (root / "recipes").mkdir(exist_ok=True)
-    line = hint.partition(": ")[2]
+    line = hint.partition(": ")[2].partition(" (in ")[0]
     (root / "recipes/t.yaml").write_text(f"base: debian:bookworm\nenvironment: e.yml\n{line}\n")
     return load_recipe("t", root).pip.build["demo"].base_packages
 
