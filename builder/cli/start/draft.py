@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ class Draft:
     """Take Python from the base, and no conda packages."""
     base_packages: tuple[str, ...] = ()
     """OS packages to add to the base."""
+    built: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The project's own package if it is compiled, with the OS packages that its build needs."""
     pip_fallback: bool = False
     """Use pip's own configuration if an index does not answer."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -70,6 +72,8 @@ class Draft:
         keys["base_packages"] = list(self.base_packages)
         keys["conda"] = {"channels": list(self.channels)} if self.channels else {}
         keys["pip"] = {"fallback": "pip"} if self.pip_fallback else {}
+        if built := {name: {"base_packages": list(p)} for name, p in self.built.items()}:
+            keys["pip"]["build"] = built
         keys["files"] = [{"source": source, "target": target} for source, target in self.files]
         source = dict(self.files).get("src")
         keys["env"] = {**dict(self.env), **({"PYTHONPATH": source} if source else {})}

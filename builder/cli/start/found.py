@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
+from builder.core import datafiles
 from builder.core.errors import UsageError
-from builder.core.store.reading import Reader
+from builder.core.store.reading import Reader, text_of
 from builder.lock.config.safeyaml import MAX_BYTES
 from builder.lock.environment import read_any_environment
 from builder.lock.manifests import is_manifest
@@ -157,6 +160,20 @@ def installs_project(found: Candidate, environment: Environment | None) -> bool:
         project = found.path.with_name("pyproject.toml")
         return found.lock == "uvlock" and project.is_file() and builds_package(load_toml(project))
     return any(source.kind == "local" and source.url == "." for source in environment.sources)
+
+
+def compilers(folder: Path) -> list[str]:
+    """Return the Debian packages that compile the project's own package; none for pure Python.
+
+    ``setup.py`` is searched and not run, as are the tables of ``pyproject.toml`` about the build.
+    """
+    path, text = folder / "pyproject.toml", text_of(folder / "setup.py")
+    if path.is_file():
+        data = load_toml(path).data
+        text += str([data.get("build-system"), table(data, "tool", "setuptools")])
+    rows = datafiles.table(__file__, "compilers.yaml").items()
+    found = (names.split() for names, pattern in rows if re.search(pattern, text))
+    return list(dict.fromkeys(chain(*found)))
 
 
 def own_code(folder: Path, *, installed: bool = False) -> tuple[tuple[str, str], ...]:

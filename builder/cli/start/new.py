@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from builder.build.wheels.backend import project_name
 from builder.core.errors import UsageError
 from builder.core.model import MAIN
 from builder.core.settings import Settings
@@ -26,7 +27,7 @@ from builder.lock.spec import Environment
 from ..schemas import schema_text
 from .base import DEBIAN_BASE, can_make_debian, this_platform, usual_base
 from .draft import Draft, target_name
-from .found import Candidate, asks_for, installs_project, own_code
+from .found import Candidate, asks_for, compilers, installs_project, own_code
 from .text import recipe_text
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,8 @@ def new_project(root: Path, found: Candidate, options: InitOptions, settings: Se
     log.info("target %s: the packages are those of %s", name, found.path)
     chosen = (MAIN, *groups) if groups else ()
     asked = asks_for(found, root, chosen)
-    files = own_code(root, installed=installs_project(found, asked))
+    installed = installs_project(found, asked)
+    files = own_code(root, installed=installed)
     environment, lock = _named_files(found, root)
     draft = Draft(name, environment, lock, chosen, options.site, options.base, files=files)
     if asked:
@@ -91,6 +93,9 @@ def new_project(root: Path, found: Candidate, options: InitOptions, settings: Se
     draft, note = _with_base(draft, root, settings)
     written = Written(draft, notes=[note] if note else [])
     _adapt(written, root, settings)
+    if installed and (own := project_name(root)) and (needed := compilers(root)):
+        headers = ["python3-dev"] if written.draft.base_python else []
+        written.draft = replace(written.draft, built={own: [*needed, *headers]})
     recipe = root / "recipes" / f"{name}.yaml"
     write_atomic(recipe, recipe_text(written.draft).encode())
     load_recipe(name, root)

@@ -30,6 +30,8 @@ def _lines(draft: Draft) -> Iterator[str]:
         topic = key
         if key == "base" and value.startswith("debian:"):
             topic = "debian"
+        if key == "pip" and "build" in value:
+            topic = "built"
         if key == "lock" and not value.endswith((".yml", ".yaml")):
             topic = "imported"
         comment = f"  # {comments[topic]}" if topic in comments else ""

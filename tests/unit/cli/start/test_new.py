@@ -154,6 +154,41 @@ def test_package(folder: Path) -> None:
     assert load_recipe("mine", folder).files == ()
 
 
+PROJECT = '[project]\nname = "Fast_Sum"\nversion = "1"\n[build-system]\nrequires = [{requires}]\n'
+SETUPTOOLS = '[tool.setuptools]\next-modules = [{name = "x._c", sources = ["c.c"]}]\n'
+CC = ("gcc", "g++", "libc6-dev")
+
+
+@pytest.mark.parametrize(
+    ("requires", "more", "setup", "expected"),
+    [
+        ('"setuptools"', SETUPTOOLS, "", CC),
+        ('"setuptools"', "", "setup(ext_modules=[Extension('x', ['x.c'])])", CC),
+        ('"scikit-build-core", "pybind11"', "", "", CC),
+        ('"maturin>=1"', "", "", ("cargo", "gcc", "libc6-dev")),
+        ('"hatchling"', "[tool.ruff]\nselect = ['pybind11']\n", "", ()),
+    ],
+)
+def test_compilers(
+    folder: Path, silent: None, requires: str, more: str, setup: str, expected: tuple[str, ...]
+) -> None:
+    """A package that is compiled gets its compilers, and the headers of a Python that is Debian's."""
+    (folder / "pyproject.toml").write_text(PROJECT.replace("{requires}", requires) + more)
+    if setup:
+        (folder / "setup.py").write_text(setup)
+    write(folder)
+    build = load_recipe("mine", folder).pip.build
+    wanted = {"fast-sum": (*expected, "python3-dev")} if expected else {}
+    assert {name: one.base_packages for name, one in build.items()} == wanted
+
+
+def test_headers_of_conda(folder: Path) -> None:
+    """conda's Python has its headers."""
+    (folder / "pyproject.toml").write_text(PROJECT.replace("{requires}", '"setuptools"') + SETUPTOOLS)
+    write(folder)
+    assert load_recipe("mine", folder).pip.build["fast-sum"].base_packages == CC
+
+
 def test_setup_py(folder: Path) -> None:
     """A project with setup.py alone is installed with its extras."""
     (folder / "setup.py").touch()
