@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
 from builder.core.errors import ConfigError
+from builder.core.store import reading
 from builder.core.store.reading import Reader, read_foreign
 
 READER = Reader(ConfigError, "correct it", 10, "list")
@@ -58,6 +61,36 @@ def test_marked_text(tmp_path: Path, encoding: str) -> None:
     path.write_bytes(data[:-1])
     with pytest.raises(ConfigError, match="a:1: not UTF-8 text"):
         reader.text(path)
+
+
+def test_texts_of_windows(tmp_path: Path) -> None:
+    """UTF-16 without its mark is read; the hint for another encoding converts the file when typed."""
+    path, reader = tmp_path / "a b", Reader(ConfigError, "correct it", 30, marked=True)
+    path.write_bytes("six\n".encode("utf-16-le"))
+    assert reader.text(path) == "six\n" and READER.text(path) == "s\0i\0x\0\n\0"
+    path.write_bytes("six  # für\n".encode("cp1252"))
+    with pytest.raises(ConfigError, match="a b:1: not UTF-8 text") as wrong:
+        reader.text(path)
+    typed = wrong.value.hint.removeprefix("convert it: ")
+    subprocess.run(typed, shell=True, check=True)
+    assert reader.text(path) == "six  # für\n"
+
+
+def test_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that this user may not read is no matter of its encoding; the hint opens it when typed."""
+
+    def refused(*given: object) -> int:  # root may read every file
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    path = tmp_path / "a b"
+    path.write_text("six")
+    path.chmod(0)
+    with monkeypatch.context() as patch, pytest.raises(ConfigError, match="cannot be read: Perm") as denied:
+        patch.setattr(reading.os, "open", refused)
+        READER.text(path)
+    typed = denied.value.hint.partition(": ")[2].partition(";")[0]
+    subprocess.run(typed, shell=True, check=True)
+    assert READER.text(path) == "six" and path.stat().st_mode & 0o400
 
 
 def test_pipes(tmp_path: Path) -> None:
