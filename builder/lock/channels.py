@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from builder.core.errors import ConfigError
@@ -20,6 +23,7 @@ from builder.formats.net.trust import trusted
 from builder.formats.net.urlvariables import expanded
 
 from .condaspec import parsed_spec
+from .config.yamlfile import load_yaml
 from .inputs import channels
 from .request import SolveRequest
 from .urls import named_url, public, unexpanded
@@ -29,6 +33,12 @@ log = logging.getLogger(__name__)
 #: Where the channels ``pkgs/NAME`` are, and those that conda means by ``defaults``.
 _ANACONDA = "https://repo.anaconda.com"
 _DEFAULTS = (f"{_ANACONDA}/pkgs/main", f"{_ANACONDA}/pkgs/r")
+#: The channels to which Anaconda's terms apply (https://www.anaconda.com/pricing/terms-of-service-faqs, 2026-11-29).
+_OF_ANACONDA = re.compile(rf"(defaults|pkgs/.*|{_ANACONDA}/.*|(.*/)?anaconda)/?")
+_TERMS = (
+    "is Anaconda's: an organisation of more than 200 employees or contractors may need a paid licence for it "
+    "(https://www.anaconda.com/legal); conda-forge needs none"
+)
 #: For rattler: only the channels that the user names, and none that these name in their index (CEP 42).
 ONLY: Mapping[str, Any] = {"channel_relations": "disabled"}
 
@@ -64,6 +74,8 @@ def named_channels(request: SolveRequest) -> list[SolverChannel]:
             found += solver_channels(name, request)
             where = f"{spec.where}: channel {redact(name)}"
             request.reporter.note(f"{where} is not below channels: it is added last")
+    if note := terms_note(named):
+        request.reporter.note(note)
     where = "the cache" if request.settings.offline else "its server, or the cache if unchanged"
     log.info("channels %s are read from %s", ", ".join(c.locked for c in found), where)
     return found
@@ -83,14 +95,34 @@ def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[str
     return [c for c, why in results if not why], [why for _, why in results if why]
 
 
-def unreadable(error: Exception, found: Sequence[SolverChannel]) -> str:
-    """Return the message for rattler's error about one of the channels."""
+def unreadable(error: Exception, found: Sequence[SolverChannel], request: SolveRequest) -> str:
+    """Return the message for rattler's error about one of the channels, with the line that names it."""
     text = redact(unexpanded(str(error), (channel.name for channel in found))).strip()
     named = sorted((c.actual, c.name) for c in found if c.actual in str(error))
     names = named[-1][1] if named else ", ".join(channel.name for channel in found)
     why = text.rpartition("Caused by: ")[2]
     why = why.replace("no usable", "offline, and the channel is not in the cache: no")
-    return f"channel {names} does not answer ({why})"
+    where, word = _written(names, request)
+    of = f"{word} ({names})" if word != names else names
+    return f"{where}channel {of} does not answer ({why})"
+
+
+def _written(name: str, request: SolveRequest) -> tuple[str, str]:
+    """Return ``FILE:LINE: `` of a channel (empty: no file names it), and the word that is there."""
+    words = (name, "defaults") if name in _DEFAULTS else (name,)
+    for path in filter(Path.is_file, (request.recipe.source, request.environment.path)):
+        with suppress(ConfigError):
+            file = load_yaml(path)
+            for keys, text in file.texts.items():
+                if "channels" in keys and redact(text) in words:
+                    return f"{file.where(*keys)}: ", redact(text)
+    return "", name
+
+
+def terms_note(names: Iterable[str]) -> str:
+    """Return the note about the terms of a channel of Anaconda; empty if there is none."""
+    name = next(filter(_OF_ANACONDA.fullmatch, names), "")
+    return f"channel {redact(name)} {_TERMS}" if name else ""
 
 
 def solver_channels(name: str, request: SolveRequest) -> list[SolverChannel]:
@@ -154,11 +186,11 @@ def stored_url(url: str, found: Sequence[SolverChannel], settings: Settings) -> 
 
 def _problem(channel: SolverChannel, request: SolveRequest) -> str:
     """Return the reason why rattler cannot read a channel now; empty if it can."""
-    where = places(request, [channel])
+    where, reader = places(request, [channel]), gateway(request.settings)
     try:
-        asyncio.run(gateway(request.settings).query(*where, ["python"], recursive=False, **ONLY))
+        asyncio.run(reader.query(*where, ["python"], recursive=False, **ONLY))
     except Exception as e:  # rattler's errors share no base class
-        return unreadable(e, [channel])
+        return unreadable(e, [channel], request)
     return ""
 
 

@@ -151,7 +151,7 @@ def _explained(
     from rattler.exceptions import SolverError
 
     if not isinstance(error, SolverError):
-        problem = unreadable(error, channels)
+        problem = unreadable(error, channels, request)
         return FetchError(problem, network_hint(str(error)))
     text = redact(unexpanded(str(error), (channel.name for channel in channels))).strip()
     reason = text.removeprefix("Cannot solve the request because of: ")

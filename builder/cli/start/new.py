@@ -13,7 +13,7 @@ from builder.core.settings import Settings
 from builder.core.store.files import write_atomic
 from builder.deliver.site.lockchecks import INFINIBAND_PACKAGES, is_plain_base
 from builder.formats.trees.inside import check_inside, is_inside
-from builder.lock.channels import probe_channels
+from builder.lock.channels import probe_channels, terms_note
 from builder.lock.config.recipe import load_recipe, recipe_files
 from builder.lock.config.sites import load_site
 from builder.lock.file import read_lock
@@ -164,6 +164,8 @@ def _adapt(written: Written, root: Path, settings: Settings) -> None:
         written.draft = replace(draft, channels=(CHANNEL,))
         name = environment.path.name
         written.notes.append(f"{name} names no channels: the recipe names {CHANNEL}")
+    if note := terms_note(environment.channels):
+        written.notes.append(note)
     if not draft.site:
         _probe(written, SolveRequest(recipe, environment, settings))
 
