@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 #: Where the channels ``pkgs/NAME`` are, and those that conda means by ``defaults``.
 _ANACONDA = "https://repo.anaconda.com"
 _DEFAULTS = (f"{_ANACONDA}/pkgs/main", f"{_ANACONDA}/pkgs/r")
-#: The channels to which Anaconda's terms apply (https://www.anaconda.com/pricing/terms-of-service-faqs, 2026-11-29).
+#: The channels to which Anaconda's terms apply (anaconda.com/pricing/terms-of-service-faqs, 2026-11-29).
 _OF_ANACONDA = re.compile(rf"(defaults|pkgs/.*|{_ANACONDA}/.*|(.*/)?anaconda)/?")
 _TERMS = (
     "is Anaconda's: an organisation of more than 200 employees or contractors may need a paid licence for it "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
 import re
@@ -266,6 +267,13 @@ def mmdebstrap_error(
             f"Debian {base.suite} has no package {', '.join(unknown)}",
             "correct base_packages in the recipe",
         )
+    if f" {base.suite} Release' does not have a Release file" in log:
+        known = read_beside(__file__, "suites.txt").split()
+        near = difflib.get_close_matches(base.suite, known, n=1)
+        is_typo = near and near[0] != base.suite
+        hint = f"did you mean debian:{near[0]}?" if is_typo else f"correct base:, {_OTHER_BASES}"
+        problem = f"no suite {base.suite} on the mirror of this machine's apt settings"
+        return ImageError(f"{base.reference}: {problem}", hint)
     lines = log.splitlines()
     errors = [line for line in lines if re.match(r"(E|W|error|mmdebstrap):? ", line)]
     last = "\n    ".join(dict.fromkeys((errors or lines)[-8:]))

@@ -88,7 +88,13 @@ def test_misspelt_key_that_is_required(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "kind"),
-    [("", "empty"), ("hello\n", "text"), ("- a\n", "a list"), ("7\n", "a number"), ("2026-11-29\n", "a date")],
+    [
+        ("", "empty"),
+        ("hello\n", "text"),
+        ("- a\n", "a list"),
+        ("7\n", "a number"),
+        ("2026-11-29\n", "a date"),
+    ],
 )
 def test_no_mapping(tmp_path: Path, text: str, kind: str) -> None:
     """A file that is no mapping is described in words, not by a type of Python."""
