@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,24 @@ def use_program(folder: Path, monkeypatch: pytest.MonkeyPatch, commands: str) ->
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     monkeypatch.setattr(mmdebstrap, "mmdebstrap_mode", lambda reference: "root")
+
+
+@pytest.mark.parametrize(
+    ("suite", "hint"),
+    [
+        ("bokworm", "did you mean debian:bookworm?"),
+        ("trixy", "did you mean debian:trixie?"),
+        ("nobel", "did you mean debian:noble?"),
+        ("noble", "correct base:, or use a base from docker:// or oci:"),
+        ("xyz", "correct base:, or use a base from docker:// or oci:"),
+    ],
+)
+def test_unknown_suite(suite: str, hint: str) -> None:
+    """apt 2.6 says it of the suite and of its updates, and mmdebstrap 1.3 ends with 25."""
+    log = "".join(
+        f"E: The repository 'http://h/debian {name} Release' does not have a Release file.\n"
+        for name in (suite, f"{suite}-updates")
+    )
+    error = mmdebstrap_error(replace(BASE, suite=suite, reference=f"debian:{suite}"), 25, log)
+    assert error.message == f"debian:{suite}: no suite {suite} on the mirror of this machine's apt settings"
+    assert error.hint == hint

@@ -93,7 +93,6 @@ def test_misspelt_key_that_is_required(tmp_path: Path) -> None:
         ("hello\n", "text"),
         ("- a\n", "a list"),
         ("7\n", "a number"),
-        ("2026-11-29\n", "a date"),
     ],
 )
 def test_no_mapping(tmp_path: Path, text: str, kind: str) -> None:
