@@ -22,6 +22,7 @@ from builder.core.parallel import in_parallel
 from builder.core.progress import Reporter
 from builder.core.redact import redact
 from builder.core.settings import expand_home
+from builder.formats.net.findlinks import as_path
 from builder.formats.net.mirrors import mirrored_url, public_url
 from builder.formats.net.pipconfig import PYPI, PipConfiguration, pip_configuration
 from builder.formats.net.trust import network_hint
@@ -260,7 +261,7 @@ def check_kind(
     raise FetchError(
         f"{request.environment.path}: package index {url} does not answer, and the packages of "
         f"other indexes are {found}",
-        f"name a copy of it: export BUILDER_MIRRORS='{origin}=URL-OR-FOLDER'; or a folder with "
+        f"{_in_folders(request.recipe, (package['name'] for package in packages))}name a copy of it: export BUILDER_MIRRORS='{origin}=URL-OR-FOLDER'; or a folder with "
         "wheels: export PIP_FIND_LINKS=FOLDER; or let the recipe take CUDA: gpu: {vendor: nvidia}",
     )
 
@@ -270,10 +271,24 @@ def warn_of_kind(recipe: Recipe, packages: Sequence[LockedPackage], reporter: Re
     warn_of_versions(recipe, packages, reporter)
     if found := _for_cuda(recipe, (package.name for package in packages)):
         reporter.warn(
-            f"{recipe.name}: packages are {found}: write gpu: {{vendor: nvidia}} into {recipe.source}, or "
+            f"{recipe.name}: packages are {found}: {_in_folders(recipe, (p.name for p in packages))}write gpu: {{vendor: nvidia}} into {recipe.source}, or "
             "name an index of other builds above them, for torch "
             "'- --extra-index-url https://download.pytorch.org/whl/cpu' (.../rocmX.Y for AMD)"
         )
+
+
+def _in_folders(recipe: Recipe, names: Iterable[str]) -> str:
+    """Return the line that chooses a build of a find-links folder, which is older than the index's."""
+    own = [_as_url(link, recipe.root, str(recipe.source)) for link in recipe.pip.find_links]
+    folders = filter(None, map(as_path, (*own, *pip_configuration().find_links)))
+    files = [file for folder in folders for file in folder.glob("*+[cr]*.whl")]
+    for name in names:
+        for file in sorted(file for file in files if file.name.startswith(f"{name}-")):
+            version, _, build = file.name.split("-")[1].partition("+")
+            if build.startswith("rocm" if recipe.gpu.vendor == "amd" else "cpu"):
+                has = f"{file.parent} has {name} {version}+{build}"
+                return f"{has}, and an index has a newer one: write {name}=={version}; or "
+    return ""
 
 
 def _for_cuda(recipe: Recipe, names: Iterable[str]) -> str:

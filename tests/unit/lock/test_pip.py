@@ -299,6 +299,35 @@ def test_kind_is_named(tmp_path: Path, vendor: str, names: list[str], warning: s
     assert bool(reporter.messages) == bool(warning) and warning in "".join(reporter.messages)
 
 
+@pytest.mark.parametrize(
+    ("vendor", "line"),
+    [
+        ("none", "links has torch 2.1+cpu, and an index has a newer one: write torch==2.1; or write gpu:"),
+        ("amd", "links has torch 2.0+rocm6, and an index has a newer one: write torch==2.0; or write gpu:"),
+    ],
+)
+def test_build_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vendor: str, line: str) -> None:
+    """A folder has the build that fits, and uv took the newer one of an index: the line chooses it."""
+    (tmp_path / "environment.yml").write_text("channels: [c]\ndependencies: [python]\n")
+    (tmp_path / "links").mkdir()
+    for version in ("2.0+rocm6", "2.1+cpu", "2.2+cu130", "2.3"):
+        make_wheel(tmp_path / "links", "torch", version)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
+    made, reporter = for_gpu(request(tmp_path, "environment.yml"), vendor), Warnings()
+    names = ["nvidia-cublas", "torch"]
+    warn_of_kind(made.recipe, [replace(PYTHON, name=name) for name in names], reporter)
+    (text,) = reporter.messages
+    assert line in text
+    solved = [{"name": name, "wheels": []} for name in names]
+    with pytest.raises(FetchError) as caught:
+        check_kind(made, ["https://h.example/whl/cpu"], solved)
+    assert line.removesuffix("write gpu:") in caught.value.hint
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    reporter.messages.clear()
+    warn_of_kind(made.recipe, [replace(PYTHON, name=name) for name in names], reporter)
+    assert "an index has a newer one" not in reporter.messages[0]
+
+
 class Built:
     """Plays the builder of wheels: makes one of the source's name."""
 
