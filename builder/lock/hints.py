@@ -8,9 +8,13 @@ import asyncio
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from builder.core.datafiles import table
+from packaging.utils import canonicalize_name
+
+from builder.core.datafiles import read_beside, table
+from builder.core.errors import BuilderError
 from builder.core.markers import ARCHITECTURES
 from builder.core.redact import redact
 
@@ -35,6 +39,7 @@ _NOT_FOUND = re.compile(
     r"[Bb]ecause ([\w.-]+) was not found in the (?:package registry|provided package locations)"
 )
 _LOCAL_VERSION = re.compile(r"there is no version of ([\w.-]+)(?:\[[^\[\]]*\])?==[\w.]+\+(\w+)")
+_NO_VERSION = re.compile(r"there is no version of ([\w.-]+)(?:\[[^\[\]]*\])?==[\w.]+(?=\s|$)")
 #: uv's words on a package without a wheel (uv 0.5 to 0.13).
 UNUSABLE = re.compile(
     r"(?<![\w.-])([A-Za-z][\w.-]*+)(?:\[[^\[\]]*\])?(?:[<>=!~]+[^\s,<>=!~]+(?:,[<>=!~]+[^\s,<>=!~]+)*+)?"
@@ -140,22 +145,26 @@ def _virtual_package_hints(reason: str, request: SolveRequest) -> list[str]:
 # pip ----------------------------------------------------------------------------------------------
 
 
-def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: Recipe) -> str:
+def pip_hint(
+    text: str, provided: Mapping[str, str], indexes: Indexes, request: SolveRequest, python: str
+) -> str:
     """Return the hint for a pip section of which uv found no solution.
 
     Args:
         text: uv's message.
         provided: names and versions of the packages that conda provides.
         indexes: those that were searched.
-        recipe: the target.
+        request: the environment and the target.
+        python: the version of the target's Python.
     """
+    recipe = request.recipe
     hints = [
         f"package index {url} does not answer: name a copy: export BUILDER_MIRRORS='{url}=URL-OR-FOLDER'"
         for url in map(redact, indexes.unreachable)
     ]
     if not hints:
         hints = [*_name_hints(text, recipe), *_version_hints(text, indexes)]
-        hints += _glibc_hints(text, recipe)
+        hints += [*_glibc_hints(text, recipe), *_other_versions(text, indexes, request, python)]
     hints += [
         f"conda provides {name} {version}, and pip must not install it a second time: "
         f"remove the requirement, or '- {name}' below dependencies:"
@@ -179,7 +188,18 @@ def _name_hints(text: str, recipe: Recipe) -> Iterator[str]:
                 f"rm {recipe.source} && builder init --from requirements.txt"
             )
         elif name in missing:
-            yield f"is the name {name} right? correct it, or name its index: --extra-index-url URL"
+            yield _missing_name(name)
+
+
+def _missing_name(name: str) -> str:
+    """Return the hint for a name that no index has: a typing error, a package of conda, or another one."""
+    names = read_beside(__file__, "common_names.txt").split()
+    near = [one for one in difflib.get_close_matches(name, names, n=1, cutoff=0.85) if one != name]
+    if re.fullmatch("|".join(read_beside(__file__, "conda_names.txt").split()), name):
+        where = "below dependencies: of an environment.yml"
+        return f"{name} is a package of conda: write it {where}, or remove it where wheels bring it"
+    meant = f"did you mean {near[0]}? If not," if near else "correct it, or"
+    return f"is the name {name} right? {meant} name its index: --extra-index-url URL"
 
 
 def _folder_of(name: str, root: Path) -> str:
@@ -188,6 +208,20 @@ def _folder_of(name: str, root: Path) -> str:
     folders = (file.parent.relative_to(root) for file in sorted(files))
     plain = name.replace("-", "").lower()
     return next((str(f) for f in folders if re.sub(r"[-_.]", "", f.name).lower() == plain), "")
+
+
+def _other_versions(
+    text: str, indexes: Indexes, request: SolveRequest, python: str
+) -> Iterator[str]:
+    """Yield the newest versions of packages that no index has in the version that is named."""
+    from .sdists import find_wheels  # httpx2 is slow to import
+
+    for name in dict.fromkeys(_NO_VERSION.findall(text)):
+        with suppress(BuilderError):
+            found = find_wheels(canonicalize_name(name), request, indexes)(request.recipe, python)
+            newest_first = sorted(found, key=lambda v: (not v.is_prerelease, v), reverse=True)
+            if newest := ", ".join(map(str, newest_first[:4])):
+                yield f"the newest versions of {name} for this Python are {newest}"
 
 
 def _version_hints(text: str, indexes: Indexes) -> Iterator[str]:

@@ -253,7 +253,8 @@ def check_kind(
         packages: uv's solution.
     """
     replaced = [redact(url) for url in unreachable if not _CUDA_INDEX.search(url)]
-    found = _for_cuda(request.recipe, (package["name"] for package in packages))
+    names = [package["name"] for package in packages]
+    found = _for_cuda(request.recipe, names)
     if not replaced or not found:
         return
     url = replaced[0]
@@ -261,17 +262,20 @@ def check_kind(
     raise FetchError(
         f"{request.environment.path}: package index {url} does not answer, and the packages of "
         f"other indexes are {found}",
-        f"{_in_folders(request.recipe, (package['name'] for package in packages))}name a copy of it: export BUILDER_MIRRORS='{origin}=URL-OR-FOLDER'; or a folder with "
-        "wheels: export PIP_FIND_LINKS=FOLDER; or let the recipe take CUDA: gpu: {vendor: nvidia}",
+        f"{_in_folders(request.recipe, names)}name a copy of it: export "
+        f"BUILDER_MIRRORS='{origin}=URL-OR-FOLDER'; or a folder with wheels: export "
+        "PIP_FIND_LINKS=FOLDER; or let the recipe take CUDA: gpu: {vendor: nvidia}",
     )
 
 
 def warn_of_kind(recipe: Recipe, packages: Sequence[LockedPackage], reporter: Reporter) -> None:
     """Warn about packages for CUDA in a lock for other GPUs or none, and for two versions of it."""
     warn_of_versions(recipe, packages, reporter)
-    if found := _for_cuda(recipe, (package.name for package in packages)):
+    names = [package.name for package in packages]
+    if found := _for_cuda(recipe, names):
         reporter.warn(
-            f"{recipe.name}: packages are {found}: {_in_folders(recipe, (p.name for p in packages))}write gpu: {{vendor: nvidia}} into {recipe.source}, or "
+            f"{recipe.name}: packages are {found}: {_in_folders(recipe, names)}"
+            f"write gpu: {{vendor: nvidia}} into {recipe.source}, or "
             "name an index of other builds above them, for torch "
             "'- --extra-index-url https://download.pytorch.org/whl/cpu' (.../rocmX.Y for AMD)"
         )

@@ -44,6 +44,7 @@ _LIMIT_S = 900
 _WARNING = re.compile(r"(?m)^warning: (.*(?:\n[ \t]+.*)*)\n?")
 #: In its warnings about an empty file of builder, and about extras of a stub, which has none.
 _OWN = re.compile(r"does not contain any dependencies|@ file://stubs/")
+_FETCHED = re.compile(r"Failed to fetch: \S+(?=\n.*\n)")
 _WHEELS_REQUIRED = re.compile(r"Wheels are required for ((?:(?!Wheels ).)*?) because")
 
 
@@ -79,7 +80,7 @@ def run_uv(
     if done.returncode:
         log.debug("uv ended with exit code %d", done.returncode)
         with space_errors(request.settings.cache):
-            raise _explained(_WARNING.sub("", text), request, provided, indexes)
+            raise _explained(_WARNING.sub("", text), request, python, provided, indexes)
     warnings = (" ".join(found.split()) for found in _WARNING.findall(text))
     return [warning for warning in warnings if not _OWN.search(warning)]
 
@@ -157,19 +158,22 @@ def _platform(request: SolveRequest) -> str:
 
 
 def _explained(
-    raw: str, request: SolveRequest, provided: Mapping[str, str], indexes: Indexes
+    raw: str, request: SolveRequest, python: str, provided: Mapping[str, str], indexes: Indexes
 ) -> BuilderError:
-    """Return uv's error as one of builder's, with what the user can change."""
+    """Return uv's error as one of builder's, with what the user can change.
+
+    uv's hints that name its options are left out.
+    """
     path, specs = request.environment.path, request.environment.pip
-    text = re.sub(
-        r"(?m)^\s*(error|cause):\s*|^\s*hint:.*--(system-certs|native-tls).*", "", raw
-    ).strip()
+    text = re.sub(r"(?m)^\s*(error|cause):\s*|^\s*hint:.*--[a-z].*", "", raw).strip()
     if search(read_beside(__file__, "uv_network_errors.txt"), text):
+        if at := _FETCHED.search(text):  # of the causes between, each one says less than the last
+            text = f"{at[0]} ({text.splitlines()[-1].strip()})"
         hint = "check the network and the indexes; PIP_NO_INDEX=1 uses find-links only"
         return FetchError(f"{path}: pip packages: {text}", network_hint(text, hint))
     named = [s.where for s in specs if re.search(rf"(?<![\w.-]){re.escape(s.name)}(?![\w-])", text)]
     where = named[0] if len(named) == 1 else path
-    hint = pip_hint(text, provided, indexes, request.recipe)
+    hint = pip_hint(raw, provided, indexes, request, python)
     error = SolveError(f"{where}: no set of wheels satisfies the pip section:\n{text}", hint)
     names = names_without_wheel(raw)
     return NoWheels(error, names) if names else error

@@ -16,7 +16,9 @@ from builder.lock.environment import read_environment
 from builder.lock.hints import conda_hint, line_of_missing, pip_hint
 from builder.lock.indexes import Indexes
 from builder.lock.request import SolveRequest
+from builder.lock.uv import _explained
 from tests.support.channel import index_channel, make_package
+from tests.support.wheels import make_wheel
 
 NONE = "No candidates were found for "
 
@@ -145,8 +147,24 @@ def test_line(tmp_path: Path) -> None:
     ("text", "hint"),
     [
         (
-            "Because richh was not found in the package registry and you require richh, we can",
-            "is the name richh right? correct it, or name its index: --extra-index-url URL",
+            "Because my-own was not found in the package registry and you require my-own, we can",
+            "is the name my-own right? correct it, or name its index: --extra-index-url URL",
+        ),
+        (
+            "Because scikit-laern was not found in the package registry and you require scikit-laern",
+            "is the name scikit-laern right? did you mean scikit-learn? If not, name its index: --",
+        ),
+        (
+            "Because numpy was not found in the provided package locations and you require numpy, we can",
+            "is the name numpy right? correct it, or name its index: --extra-index-url URL",
+        ),
+        (
+            "Because cudatoolkit was not found in the package registry and you require cudatoolkit==11.8",
+            "cudatoolkit is a package of conda: write it below dependencies: of an environment.yml, or",
+        ),
+        (
+            "Because all versions of scikit-image have no usable wheels and you require scikit-image, we can",
+            "no index has a source distribution for this Python either",
         ),
         (
             "Because there is no version of torch==2.13.0+cu124 and you require torch==2.13.0+cu124",
@@ -188,15 +206,15 @@ def test_line(tmp_path: Path) -> None:
     ],
 )
 def test_pip(tmp_path: Path, text: str, hint: str) -> None:
-    assert hint in pip_hint(text, {"six": "1.16"}, Indexes(), request(tmp_path, "six").recipe)
+    assert hint in pip_hint(text, {"six": "1.16"}, Indexes(), request(tmp_path, "six"), "3.11.2")
 
 
 def test_other_platforms(tmp_path: Path) -> None:
     """glibc is no reason where a wheel is for an older one, or for other systems only."""
-    recipe = request(tmp_path, "six").recipe
+    made = request(tmp_path, "six")
     for platforms in ("`manylinux_2_17_x86_64`, `manylinux_2_39_x86_64`", "`manylinux_2_39_aarch64`"):
         text = f"hint: Wheels are available for `one` (v2.0) on the following platforms: {platforms}"
-        assert "glibc" not in pip_hint(text, {}, Indexes(), recipe)
+        assert "glibc" not in pip_hint(text, {}, Indexes(), made, "3.11.2")
 
 
 CU = "https://download.pytorch.org/whl/cu117"
@@ -205,10 +223,10 @@ CU = "https://download.pytorch.org/whl/cu117"
 def test_index_that_is_named_already(tmp_path: Path) -> None:
     """The hint never asks for an index that is named; of one that does not answer it asks for a copy."""
     text = "Because there is no version of torch==2.0.0+cu117 and you require torch==2.0.0+cu117"
-    recipe = request(tmp_path, "six").recipe
-    assert f"--extra-index-url {CU}" in pip_hint(text, {}, Indexes(), recipe)
-    assert "--extra-index-url" not in pip_hint(text, {}, Indexes(extra=(CU,)), recipe)
-    hint = pip_hint(text, {}, Indexes(unreachable=(CU,)), recipe)
+    made = request(tmp_path, "six")
+    assert f"--extra-index-url {CU}" in pip_hint(text, {}, Indexes(), made, "3.11.2")
+    assert "--extra-index-url" not in pip_hint(text, {}, Indexes(extra=(CU,)), made, "3.11.2")
+    hint = pip_hint(text, {}, Indexes(unreachable=(CU,)), made, "3.11.2")
     assert hint == f"package index {CU} does not answer: name a copy: " + (
         f"export BUILDER_MIRRORS='{CU}=URL-OR-FOLDER'"
     )
@@ -224,9 +242,57 @@ def test_folder_of_the_project(tmp_path: Path) -> None:
     (tmp_path / "env" / "SE3Transformer").mkdir(parents=True)
     (tmp_path / "env" / "SE3Transformer" / "setup.py").touch()
     text = "Because se3-transformer was not found in the package registry and rfdiffusion depends on it"
-    recipe = request(tmp_path, "six").recipe
-    hint = pip_hint(text, {}, Indexes(), recipe)
+    made = request(tmp_path, "six")
+    hint = pip_hint(text, {}, Indexes(), made, "3.11.2")
     assert hint.partition(": ")[2] == (
         "printf '%s\\n' ./env/SE3Transformer . >> requirements.txt && "
-        f"rm {recipe.source} && builder init --from requirements.txt"
+        f"rm {made.recipe.source} && builder init --from requirements.txt"
     )
+
+
+def test_versions_that_exist(tmp_path: Path) -> None:
+    """Of an exact version that no index has, the newest ones that the target's Python installs."""
+    for version in ("1.0", "1.9", "1.10", "1.11", "2.0rc1"):
+        make_wheel(tmp_path, "demo", version)
+    make_wheel(tmp_path, "demo", "3.0").rename(tmp_path / "demo-3.0-cp27-none-any.whl")
+    indexes, made = Indexes(find_links=(tmp_path.as_uri(),)), request(tmp_path, "six")
+    text = "Because there is no version of demo[x]==99.1 and you require demo[x]==99.1, we can"
+    hint = pip_hint(text, {}, indexes, made, "3.11.2")
+    assert hint == "the newest versions of demo for this Python are 1.11, 1.10, 1.9, 1.0"
+    offline = replace(made, settings=replace(made.settings, offline=True))
+    assert pip_hint(text, {}, indexes, offline, "3.11.2") == "relax a requirement of the pip section"
+
+
+NO_NETWORK = """\
+error: Request failed after 3 retries in 11.5s
+  cause: Failed to fetch: `https://h.example/simple/six/`
+  cause: error sending request for url (https://h.example/simple/six/)
+  cause: client error (Connect)
+  cause: {last}
+
+hint: Consider enabling use of system TLS certificates with the `--system-certs` command-line flag
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "hint"),
+    [
+        ("failed to lookup address information: Name or service not known", "check the network and the"),
+        ("invalid peer certificate: UnknownIssuer", "name the file with its certificate in SSL_CERT_FILE"),
+    ],
+)
+def test_one_cause_and_one_hint(tmp_path: Path, last: str, hint: str) -> None:
+    """Of uv 0.13's nested causes the address and the last one; no hint names an option of uv."""
+    made = request(tmp_path, "six")
+    error = _explained(NO_NETWORK.format(last=last), made, "3.11.2", {}, Indexes())
+    assert error.message == (
+        f"{tmp_path}/environment.yml: pip packages: Failed to fetch: `https://h.example/simple/six/` ({last})"
+    )
+    assert hint in error.hint and "--" not in str(error)
+
+
+def test_options_of_uv(tmp_path: Path) -> None:
+    """uv's options are none of builder: its hints about them are left out, and the others stay."""
+    text = "No solution found\n  hint: x is there (try: `--prerelease=allow`)\n  hint: y has no wheels for it"
+    message = _explained(text, request(tmp_path, "six"), "3.11.2", {}, Indexes()).message
+    assert "--prerelease" not in message and "y has no wheels for it" in message
