@@ -193,6 +193,8 @@ class _LockReader:
 
     def read(self, data: Any) -> Lock:
         if not isinstance(data, dict) or "package" not in data:
+            if not self._raw.strip() or self._raw.startswith(_HEADER[:40].encode()):
+                raise LockError(f"{self._path}: empty or cut off: it has no package:", _RESTORE)
             raise _of_other_tool(self._raw, self._path) or LockError(
                 f"{self._path}: not a lock file of conda-lock",
                 "a lock file has the keys version:, metadata: and package:; create one: builder lock",

@@ -336,4 +336,7 @@ def _requirement_hint(text: str) -> str:
         if version.count(".") < 2 and not version.endswith("*"):
             version += ".*"
         return f"pip compares with two equals signs: {name}=={version}"
+    if re.fullmatch(r"\w[\w.-]*=[\w.!+]+=\w+", text):
+        other = "conda list --explicit > explicit.txt && builder init --from explicit.txt"
+        return f"conda list --export wrote this; builder reads: {other}; or write NAME==VERSION for pip"
     return "write NAME, NAME==VERSION, NAME @ URL, git+https://HOST/REPOSITORY@REVISION or ./FOLDER"

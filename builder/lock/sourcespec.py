@@ -179,7 +179,9 @@ class _Written:
         relative = path.relative_to(root).as_posix()
         if path.name.endswith(".whl") and not self.context.is_lock:
             folder = os.path.relpath(path.parent, self.context.folder)
-            hint = f"write NAME==VERSION, and above it the folder: --find-links {folder}"
+            name, version, *_ = f"{path.name.removesuffix('.whl')}-VERSION".split("-")
+            line = f"write {canonicalize_name(name)}=={version}"
+            hint = f"{line}, and in a line above it the folder: --find-links {folder}"
             raise self.error("is a wheel on this machine", hint)
         if path.name.endswith((*ARCHIVES, ".whl")) and path.is_file():
             return self._source("archive", relative, fragment)

@@ -12,7 +12,7 @@ from conda_lock.lockfile.v1 import models as v1
 
 from builder.core.errors import LockError
 from builder.core.model import Lock, LockedBase, LockedPackage, LockedSource, LockRecord
-from builder.lock.file import LockEntry, _Metadata, read_lock, write_lock
+from builder.lock.file import LockEntry, _header, _Metadata, read_lock, write_lock
 
 SYNAPSE = Path(__file__).parents[4] / "shared/data/synapse-ml"
 synapse = pytest.mark.skipif(
@@ -210,11 +210,19 @@ def test_damage(tmp_path, old, new, said):
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"just words", b"\xff\xfe\x00\x01", b"version: 1\npackage: [", b"a: !!python/object:os.system x"],
+    [b"just words", b"\xff\xfe\x00\x01", b"version: 1\npackage: [", b"a: !!python/object:os.system x"],
 )
 def test_not_a_lock(tmp_path, text):
     with pytest.raises(LockError, match="not a lock file|not valid YAML"):
         parsed(tmp_path, text)
+
+
+@pytest.mark.parametrize("text", [b"", b"\n", _header(Path("e.t.lock.yml")).encode()[:-20]])
+def test_cut_off(tmp_path: Path, text: bytes) -> None:
+    """A file that is empty, or begins as builder's own locks do, is damaged, and not another tool's."""
+    with pytest.raises(LockError, match="yml: empty or cut off: it has no package:") as caught:
+        parsed(tmp_path, text)
+    assert caught.value.hint == "restore the file from version control, or lock again: builder lock"
 
 
 def test_missing_file(tmp_path):

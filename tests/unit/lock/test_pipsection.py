@@ -98,7 +98,15 @@ def test_bounds(tmp_path: Path) -> None:
         ("-f dist wheels", "wheels is not supported here", "write one option with one value per line"),
         ("rich --config-settings a=b", "--config-settings: not supported here", "pip: {build: {NAME:"),
         ("-e", "-e names no folder or repository", "write -e FOLDER"),
+        ("./dist/x-1.0-py3-none-any.whl", "is a wheel on this machine", "write x==1.0, and in a"),
         ("./dist/x-1.0-py3-none-any.whl", "is a wheel on this machine", "--find-links dist"),
+        ("./x.whl", "is a wheel on this machine", "write x==VERSION, and in a line above it the folder: --"),
+        (
+            "six=1.16.0=py_0",
+            "is not a pip requirement",
+            "conda list --export wrote this; builder reads: conda",
+        ),
+        ("_libgcc_mutex=0.1=main", "is not a pip requirement", "conda list --explicit > explicit.txt"),
         ("--frobnicate", "--frobnicate: not supported here", "supported options, each with one value: -i,"),
     ],
 )
