@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from builder.core.datafiles import table
 from builder.core.errors import ConfigError
 from builder.core.limits import small_files
 from builder.core.parallel import in_parallel
@@ -33,12 +34,6 @@ log = logging.getLogger(__name__)
 #: Where the channels ``pkgs/NAME`` are, and those that conda means by ``defaults``.
 _ANACONDA = "https://repo.anaconda.com"
 _DEFAULTS = (f"{_ANACONDA}/pkgs/main", f"{_ANACONDA}/pkgs/r")
-#: The channels to which Anaconda's terms apply (anaconda.com/pricing/terms-of-service-faqs, 2026-11-29).
-_OF_ANACONDA = re.compile(rf"(defaults|pkgs/.*|{_ANACONDA}/.*|(.*/)?anaconda)/?")
-_TERMS = (
-    "is Anaconda's: an organisation of more than 200 employees or contractors may need a paid licence for it "
-    "(https://www.anaconda.com/legal); conda-forge needs none"
-)
 #: For rattler: only the channels that the user names, and none that these name in their index (CEP 42).
 ONLY: Mapping[str, Any] = {"channel_relations": "disabled"}
 
@@ -102,27 +97,24 @@ def unreadable(error: Exception, found: Sequence[SolverChannel], request: SolveR
     names = named[-1][1] if named else ", ".join(channel.name for channel in found)
     why = text.rpartition("Caused by: ")[2]
     why = why.replace("no usable", "offline, and the channel is not in the cache: no")
-    where, word = _written(names, request)
-    of = f"{word} ({names})" if word != names else names
-    return f"{where}channel {of} does not answer ({why})"
-
-
-def _written(name: str, request: SolveRequest) -> tuple[str, str]:
-    """Return ``FILE:LINE: `` of a channel (empty: no file names it), and the word that is there."""
-    words = (name, "defaults") if name in _DEFAULTS else (name,)
+    words = (names, "defaults") if names in _DEFAULTS else (names,)
     for path in filter(Path.is_file, (request.recipe.source, request.environment.path)):
         with suppress(ConfigError):
             file = load_yaml(path)
-            for keys, text in file.texts.items():
-                if "channels" in keys and redact(text) in words:
-                    return f"{file.where(*keys)}: ", redact(text)
-    return "", name
+            places = (
+                at for at, text in file.texts.items() if "channels" in at and redact(text) in words
+            )
+            if at := next(places, None):
+                of = f"{redact(file.texts[at])} ({names})" if len(words) > 1 else names
+                return f"{file.where(*at)}: channel {of} does not answer ({why})"
+    return f"channel {names} does not answer ({why})"
 
 
 def terms_note(names: Iterable[str]) -> str:
-    """Return the note about the terms of a channel of Anaconda; empty if there is none."""
-    name = next(filter(_OF_ANACONDA.fullmatch, names), "")
-    return f"channel {redact(name)} {_TERMS}" if name else ""
+    """Return the note about the terms of use of the first channel that has some; empty if none has."""
+    terms = table(__file__, "terms.yaml").items()
+    found = ((name, note) for name in names for at, note in terms if re.fullmatch(at, name))
+    return next((note.format(redact(name)) for name, note in found), "")
 
 
 def solver_channels(name: str, request: SolveRequest) -> list[SolverChannel]:

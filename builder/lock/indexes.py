@@ -253,8 +253,7 @@ def check_kind(
         packages: uv's solution.
     """
     replaced = [redact(url) for url in unreachable if not _CUDA_INDEX.search(url)]
-    names = [package["name"] for package in packages]
-    found = _for_cuda(request.recipe, names)
+    found = _for_cuda(request.recipe, (package["name"] for package in packages))
     if not replaced or not found:
         return
     url = replaced[0]
@@ -262,46 +261,38 @@ def check_kind(
     raise FetchError(
         f"{request.environment.path}: package index {url} does not answer, and the packages of "
         f"other indexes are {found}",
-        f"{_in_folders(request.recipe, names)}name a copy of it: export "
-        f"BUILDER_MIRRORS='{origin}=URL-OR-FOLDER'; or a folder with wheels: export "
-        "PIP_FIND_LINKS=FOLDER; or let the recipe take CUDA: gpu: {vendor: nvidia}",
+        f"name a copy of it: export BUILDER_MIRRORS='{origin}=URL-OR-FOLDER'; or a folder with "
+        "wheels: export PIP_FIND_LINKS=FOLDER; or let the recipe take CUDA: gpu: {vendor: nvidia}",
     )
 
 
 def warn_of_kind(recipe: Recipe, packages: Sequence[LockedPackage], reporter: Reporter) -> None:
     """Warn about packages for CUDA in a lock for other GPUs or none, and for two versions of it."""
     warn_of_versions(recipe, packages, reporter)
-    names = [package.name for package in packages]
-    if found := _for_cuda(recipe, names):
+    if found := _for_cuda(recipe, (package.name for package in packages)):
         reporter.warn(
-            f"{recipe.name}: packages are {found}: {_in_folders(recipe, names)}"
-            f"write gpu: {{vendor: nvidia}} into {recipe.source}, or "
+            f"{recipe.name}: packages are {found}: write gpu: {{vendor: nvidia}} into {recipe.source}, or "
             "name an index of other builds above them, for torch "
             "'- --extra-index-url https://download.pytorch.org/whl/cpu' (.../rocmX.Y for AMD)"
         )
 
 
-def _in_folders(recipe: Recipe, names: Iterable[str]) -> str:
-    """Return the line that chooses a build of a find-links folder, which is older than the index's."""
-    own = [_as_url(link, recipe.root, str(recipe.source)) for link in recipe.pip.find_links]
-    folders = filter(None, map(as_path, (*own, *pip_configuration().find_links)))
-    files = [file for folder in folders for file in folder.glob("*+[cr]*.whl")]
-    for name in names:
-        for file in sorted(file for file in files if file.name.startswith(f"{name}-")):
-            version, _, build = file.name.split("-")[1].partition("+")
-            if build.startswith("rocm" if recipe.gpu.vendor == "amd" else "cpu"):
-                has = f"{file.parent} has {name} {version}+{build}"
-                return f"{has}, and an index has a newer one: write {name}=={version}; or "
-    return ""
-
-
 def _for_cuda(recipe: Recipe, names: Iterable[str]) -> str:
     """Return the end of a message on packages that only CUDA needs; empty if the recipe takes them."""
-    found, vendor = list(filter(_NEEDS_CUDA.fullmatch, names)), recipe.gpu.vendor
+    names, vendor = list(names), recipe.gpu.vendor
+    found = list(filter(_NEEDS_CUDA.fullmatch, names))
     if vendor == "nvidia" or not found:
         return ""
-    named = ", ".join(found)
-    return f"for CUDA ({named} ...), but the recipe has gpu: {{vendor: {vendor}}}"
+    message = f"for CUDA ({', '.join(found)} ...), but the recipe has gpu: {{vendor: {vendor}}}"
+    own = [_as_url(link, recipe.root, str(recipe.source)) for link in recipe.pip.find_links]
+    folders = filter(None, map(as_path, (*own, *pip_configuration().find_links)))
+    kind = "rocm" if vendor == "amd" else "cpu"
+    for file in (file for folder in folders for file in sorted(folder.glob(f"*+{kind}*.whl"))):
+        name, version, *_ = file.name.split("-")
+        if name in names:  # the index has a newer one
+            line = f"{name}=={version.partition('+')[0]}"
+            return f"{message} ({file.parent} has {name} {version}: write {line})"
+    return message
 
 
 #: Name and version of a library: the part of both that is the same, and the version of CUDA.

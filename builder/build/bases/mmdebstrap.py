@@ -268,12 +268,10 @@ def mmdebstrap_error(
             "correct base_packages in the recipe",
         )
     if f" {base.suite} Release' does not have a Release file" in log:
-        known = read_beside(__file__, "suites.txt").split()
-        near = difflib.get_close_matches(base.suite, known, n=1)
-        is_typo = near and near[0] != base.suite
-        hint = f"did you mean debian:{near[0]}?" if is_typo else f"correct base:, {_OTHER_BASES}"
-        problem = f"no suite {base.suite} on the mirror of this machine's apt settings"
-        return ImageError(f"{base.reference}: {problem}", hint)
+        known = {*read_beside(__file__, "suites.txt").split()} - {base.suite}
+        near = difflib.get_close_matches(base.suite, known, n=1, cutoff=0.7)
+        hint = f"did you mean debian:{near[0]}?" if near else f"correct base:, {_OTHER_BASES}"
+        return ImageError(f"{base.reference}: the mirror of apt's settings has no such suite", hint)
     lines = log.splitlines()
     errors = [line for line in lines if re.match(r"(E|W|error|mmdebstrap):? ", line)]
     last = "\n    ".join(dict.fromkeys((errors or lines)[-8:]))

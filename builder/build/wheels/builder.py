@@ -7,7 +7,6 @@ packages and the base of the image, and the settings of the build.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -48,8 +47,6 @@ log = logging.getLogger(__name__)
 
 #: Part of the cache keys. Increase it when the same inputs result in another wheel.
 FORMAT = 2
-#: Whether a Debian package brings Debian's Python.
-_PYTHON = re.compile(r"python3(-(minimal|full|venv))?").fullmatch
 #: How often a backend may ask for further requirements.
 _ROUNDS = 3
 
@@ -205,7 +202,7 @@ class ImageWheelBuilder:
                 f"{self.recipe.conda.prefix}/bin/python",
                 self._uv(seen),
                 self.recipe.source,
-                ["python3-dev"] if any(map(_PYTHON, self.recipe.base_packages)) else (),
+                ["python3-dev"] if "python3" in self.recipe.base_packages else (),
             )
             try:
                 return self._built(job, source.name, environment, locked, keys)

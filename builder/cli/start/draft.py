@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +31,20 @@ class Draft:
     site: str = ""
     base: str = ""
     platform: str = ""
-    files: tuple[tuple[str, str], ...] = ()
-    """Source, relative to the project folder, and target of each file or folder."""
-    channels: tuple[str, ...] = ()
-    """Conda channels, where the environment file names none."""
-    base_python: bool = False
-    """Take Python from the base, and no conda packages."""
-    base_packages: tuple[str, ...] = ()
-    """OS packages to add to the base."""
-    built: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The project's own package if it is compiled, with the OS packages that its build needs."""
-    pip_fallback: bool = False
-    """Use pip's own configuration if an index does not answer."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the image."""
     virtual_packages: Mapping[str, str] = field(default_factory=dict)
     """Those that the environment file declares."""
+    python: str = ""
+    """``base``: take Python from the base, and no conda packages."""
+    base_packages: tuple[str, ...] = ()
+    """OS packages to add to the base."""
+    conda: Mapping[str, Any] = field(default_factory=dict)
+    """The channels, where the environment file names none."""
+    pip: Mapping[str, Any] = field(default_factory=dict)
+    """The fallback to pip's own configuration, and compilers of the project's own package."""
+    files: tuple[tuple[str, str], ...] = ()
+    """Source, relative to the project folder, and target of each file or folder."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the image."""
 
     @property
     def script(self) -> str:
@@ -64,16 +62,9 @@ class Draft:
 
     def data(self) -> dict[str, Any]:
         """Return the keys of the recipe, in the order in which they are written."""
-        keys: dict[str, Any] = {"site": self.site, "base": self.base, "platform": self.platform}
-        keys |= {"environment": self.environment, "lock": self.lock}
-        keys["groups"] = list(self.groups)
-        keys["virtual_packages"] = dict(self.virtual_packages)
-        keys["python"] = "base" if self.base_python else ""
-        keys["base_packages"] = list(self.base_packages)
-        keys["conda"] = {"channels": list(self.channels)} if self.channels else {}
-        keys["pip"] = {"fallback": "pip"} if self.pip_fallback else {}
-        if built := {name: {"base_packages": list(p)} for name, p in self.built.items()}:
-            keys["pip"]["build"] = built
+        first = ("site", "base", "platform", "environment", "lock", "groups")
+        names = dict.fromkeys((*first, *(one.name for one in fields(self)[1:])))
+        keys: dict[str, Any] = {name: getattr(self, name) for name in names}
         keys["files"] = [{"source": source, "target": target} for source, target in self.files]
         source = dict(self.files).get("src")
         keys["env"] = {**dict(self.env), **({"PYTHONPATH": source} if source else {})}

@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from builder.core import datafiles
@@ -167,13 +166,11 @@ def compilers(folder: Path) -> list[str]:
 
     ``setup.py`` is searched and not run, as are the tables of ``pyproject.toml`` about the build.
     """
-    path, text = folder / "pyproject.toml", text_of(folder / "setup.py")
-    if path.is_file():
-        data = load_toml(path).data
-        text += str([data.get("build-system"), table(data, "tool", "setuptools")])
+    path, setup = folder / "pyproject.toml", text_of(folder / "setup.py")
+    data = load_toml(path).data if path.is_file() else {}
+    text = f"{setup}{data.get('build-system')}{table(data, 'tool', 'setuptools')}"
     rows = datafiles.table(__file__, "compilers.yaml").items()
-    found = (names.split() for names, pattern in rows if re.search(pattern, text))
-    return list(dict.fromkeys(chain(*found)))
+    return next((names.split() for names, pattern in rows if re.search(pattern, text)), [])
 
 
 def own_code(folder: Path, *, installed: bool = False) -> tuple[tuple[str, str], ...]:

@@ -94,8 +94,9 @@ def new_project(root: Path, found: Candidate, options: InitOptions, settings: Se
     written = Written(draft, notes=[note] if note else [])
     _adapt(written, root, settings)
     if installed and (own := project_name(root)) and (needed := compilers(root)):
-        headers = ["python3-dev"] if written.draft.base_python else []
-        written.draft = replace(written.draft, built={own: [*needed, *headers]})
+        needed += ["python3-dev"] * (written.draft.python == "base")
+        pip = {**written.draft.pip, "build": {own: {"base_packages": needed}}}
+        written.draft = replace(written.draft, pip=pip)
     recipe = root / "recipes" / f"{name}.yaml"
     write_atomic(recipe, recipe_text(written.draft).encode())
     load_recipe(name, root)
@@ -161,7 +162,7 @@ def _adapt(written: Written, root: Path, settings: Settings) -> None:
         environment = replace(environment, channels=(CHANNEL,))
     if not environment.channels:
         environment = replace(environment, channels=(CHANNEL,))
-        written.draft = replace(draft, channels=(CHANNEL,))
+        written.draft = replace(draft, conda={"channels": [CHANNEL]})
         name = environment.path.name
         written.notes.append(f"{name} names no channels: the recipe names {CHANNEL}")
     if note := terms_note(environment.channels):
@@ -178,7 +179,7 @@ def _probe(written: Written, request: SolveRequest) -> None:
         _without_channels(written, environment, "; ".join(unreachable))
     urls = [url for url in (environment.index_url, *environment.extra_index_urls) if url]
     if found := probe_indexes(request, urls):
-        written.draft = replace(written.draft, pip_fallback=True)
+        written.draft = replace(written.draft, pip={"fallback": "pip"})
         note = "the recipe allows pip's own configuration instead"
         written.notes.append(f"{'; '.join(found.values())}: {note}")
 
@@ -192,7 +193,7 @@ def _without_channels(written: Written, environment: Environment, why: str) -> N
     """Take Python from a base of Debian packages, where all other packages are pip's."""
     is_free = written.draft.base == DEBIAN_BASE or not written.draft.base.startswith("debian:")
     if _is_pip_only(environment) and is_free and can_make_debian():
-        draft = replace(written.draft, base=DEBIAN_BASE, channels=(), base_python=True)
+        draft = replace(written.draft, base=DEBIAN_BASE, conda={}, python="base")
         written.draft = replace(draft, base_packages=("python3",))
         written.notes.append(f"{why}: Python is that of the base {DEBIAN_BASE}")
     else:

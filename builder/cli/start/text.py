@@ -27,11 +27,9 @@ def _lines(draft: Draft) -> Iterator[str]:
     yield f"version: {FORMAT_VERSION}  # of the recipe's format"
     comments = table(__file__, "comments.yaml")
     for key, value in draft.data().items():
-        topic = key
+        topic = [*value][-1] if key == "pip" else key
         if key == "base" and value.startswith("debian:"):
             topic = "debian"
-        if key == "pip" and "build" in value:
-            topic = "built"
         if key == "lock" and not value.endswith((".yml", ".yaml")):
             topic = "imported"
         comment = f"  # {comments[topic]}" if topic in comments else ""

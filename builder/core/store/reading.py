@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import errno
 import os
-import shlex
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,9 +16,8 @@ from typing import IO
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 #: What a message says of a file, by the error number of :func:`open_ordinary`.
 _PROBLEMS = {errno.ELOOP: " is a symbolic link", errno.ENXIO: " is not an ordinary file"}
-#: What to do about a file, its place in a shell: one that may not be read, and one in an encoding of Windows.
-_DENIED = "let this user read it: chmod u+r {0}; ls -l {0} names its owner"
-_CONVERT = "convert it: iconv -f WINDOWS-1252 -t UTF-8 {0} -o {0}.new && mv {0}.new {0}"
+#: The hint for a file that this user may not read.
+_DENIED = "let this user read it: chmod u+r '{0}'; ls -l '{0}' names its owner"
 
 
 @contextmanager
@@ -65,7 +63,7 @@ class Reader:
     links: bool = True
     pipes: bool = False
     marked: bool = False
-    """Whether a text may be UTF-16, with its mark or of words in Latin letters, as PowerShell writes it."""
+    """Whether a text may be UTF-16 that begins with its mark, as PowerShell writes it."""
 
     def read(self, path: Path, missing: str = "") -> bytes:
         """Return the content of a file.
@@ -94,22 +92,18 @@ class Reader:
             raise self.error(f"{path}: no such {self.what}", missing) from None
         except OSError as e:
             problem = _PROBLEMS.get(e.errno or 0, f": cannot be read: {e.strerror}")
-            owner = _DENIED.format(shlex.quote(str(path)))
-            hint = owner if e.errno == errno.EACCES else self.hint
+            hint = _DENIED.format(path) if e.errno == errno.EACCES else self.hint
             raise self.error(f"{path}{problem}", hint) from None
 
     def text(self, path: Path, missing: str = "") -> str:
         """Return the content of a text file. The arguments are those of :meth:`read`."""
         data = self.read(path, missing)
         is_utf16 = self.marked and data.startswith(_UTF16)
-        unmarked = "utf-16-le" if self.marked and data[1:2] == b"\0" else "utf-8-sig"
         try:
-            return data.decode("utf-16" if is_utf16 else unmarked)
+            return data.decode("utf-16" if is_utf16 else "utf-8-sig")
         except UnicodeDecodeError as e:
             line = data.count(b"\n", 0, e.start) + 1
-            is_other = self.marked and e.encoding == "utf-8"
-            hint = _CONVERT.format(shlex.quote(str(path))) if is_other else self.hint
-            raise self.error(f"{path}:{line}: not UTF-8 text", hint) from None
+            raise self.error(f"{path}:{line}: not UTF-8 text", self.hint) from None
 
 
 def read_foreign(path: Path, most: int) -> bytes:

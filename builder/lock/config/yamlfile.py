@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -112,9 +111,8 @@ def parse_yaml(path: Path, text: str) -> YamlFile:
 
 def type_name(value: object) -> str:
     """Return what a value of YAML is, in words."""
-    names: Mapping[str, str] = table(__file__, "type_names.yaml")
     kind = type(value).__name__
-    return names.get(kind, f"a {kind}")
+    return str(table(__file__, "type_names.yaml").get(kind, f"a {kind}"))
 
 
 def read_text(path: Path, what: str = "file", hint: str = "check the path") -> str:
@@ -128,7 +126,8 @@ def read_text(path: Path, what: str = "file", hint: str = "check the path") -> s
     Raises:
         ConfigError: the file does not exist or cannot be read.
     """
-    correct = "write a UTF-8 text file; split a large one, comments count too"
+    convert = f"iconv -f WINDOWS-1252 -t UTF-8 '{path}' > NEW"
+    correct = f"write a UTF-8 text file ({convert}); split a large one, comments count too"
     return Reader(ConfigError, correct, MAX_BYTES, what, marked=True).text(path, hint)
 
 

@@ -202,5 +202,5 @@ def test_unknown_suite(suite: str, hint: str) -> None:
         for name in (suite, f"{suite}-updates")
     )
     error = mmdebstrap_error(replace(BASE, suite=suite, reference=f"debian:{suite}"), 25, log)
-    assert error.message == f"debian:{suite}: no suite {suite} on the mirror of this machine's apt settings"
+    assert error.message == f"debian:{suite}: the mirror of apt's settings has no such suite"
     assert error.hint == hint

@@ -17,8 +17,8 @@ FULL = Draft(
     base="debian:bookworm",
     platform="linux-aarch64",
     files=(("a b: c.py", "/app/a b: c.py"), ("src", "/app/src")),
-    base_python=True,
-    pip_fallback=True,
+    python="base",
+    pip={"fallback": "pip"},
 )
 
 

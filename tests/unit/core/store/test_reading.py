@@ -63,19 +63,6 @@ def test_marked_text(tmp_path: Path, encoding: str) -> None:
         reader.text(path)
 
 
-def test_texts_of_windows(tmp_path: Path) -> None:
-    """UTF-16 without its mark is read; the hint for another encoding converts the file when typed."""
-    path, reader = tmp_path / "a b", Reader(ConfigError, "correct it", 30, marked=True)
-    path.write_bytes("six\n".encode("utf-16-le"))
-    assert reader.text(path) == "six\n" and READER.text(path) == "s\0i\0x\0\n\0"
-    path.write_bytes("six  # für\n".encode("cp1252"))
-    with pytest.raises(ConfigError, match="a b:1: not UTF-8 text") as wrong:
-        reader.text(path)
-    typed = wrong.value.hint.removeprefix("convert it: ")
-    subprocess.run(typed, shell=True, check=True)
-    assert reader.text(path) == "six  # für\n"
-
-
 def test_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that this user may not read is no matter of its encoding; the hint opens it when typed."""
 

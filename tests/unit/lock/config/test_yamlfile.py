@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from builder.core.errors import ConfigError
-from builder.lock.config.yamlfile import MAX_BYTES, load_yaml
+from builder.lock.config.yamlfile import MAX_BYTES, load_yaml, read_text
 
 
 def test_where(tmp_path: Path) -> None:
@@ -64,3 +65,14 @@ def test_hints_for_invalid_yaml(tmp_path: Path, text: str, message: str, hint: s
     with pytest.raises(ConfigError) as caught:
         load_yaml(path)
     assert f"{path}{message}" in caught.value.message and hint in caught.value.hint
+
+
+def test_text_of_windows(tmp_path: Path) -> None:
+    """The hint has the line that converts a file in the encoding of Windows."""
+    path = tmp_path / "a b.txt"
+    path.write_bytes("six  # für\n".encode("cp1252"))
+    with pytest.raises(ConfigError, match="a b.txt:1: not UTF-8 text") as wrong:
+        read_text(path)
+    typed = wrong.value.hint.partition("(")[2].partition(")")[0]
+    subprocess.run(typed, shell=True, check=True, cwd=tmp_path)
+    assert read_text(tmp_path / "NEW") == "six  # für\n"
