@@ -202,7 +202,8 @@ def failed(error: Exception, output: Output) -> int:
     elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         message = f"{where}{error.strerror or error}"
-        hint, is_full = _CHECK_PATH, error.errno in DISK_FULL
+        hint = _CHECK_PATH if where else "builder doctor names a folder that is full or read-only"
+        is_full = error.errno in DISK_FULL
         code = SpaceError.exit_code if is_full else BuilderError.exit_code
     else:
         what = " ".join(str(error).split())[:300]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -28,6 +29,10 @@ def temporary_folder(parent: Path, mode: int) -> Iterator[Path]:
     folder.chmod(mode)  # independent of the umask
     try:
         yield folder
+    except OSError as e:
+        if e.errno in (errno.ENOSPC, errno.EDQUOT) and not e.filename:  # a write names no file
+            e.filename = str(folder)
+        raise
     finally:
         try_to_remove(folder)
 
