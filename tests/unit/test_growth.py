@@ -370,6 +370,8 @@ DYNAMIC = {
     "formats/trees/ignore.py: linear": "test_ignored",
     "formats/trees/project.py: ": "a word",
     "lock/config/fields.py: ": "a value of a recipe",
+    "cli/start/found.py: pattern": "words",
+    "lock/channels.py: at": "names of channels and beginnings of URLs",
     "lock/hints.py: ": "a word, and the messages of uv",
     "lock/indexes.py: pattern": "beginnings of a name with its version",
     "lock/othertools.py: pattern": "beginnings of lines",
