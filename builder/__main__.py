@@ -3,9 +3,12 @@
 import gc
 import os
 import sys
+from pathlib import Path
 
 
 def main() -> None:
+    if sys.stderr is None:  # 2>&-: the next file that is opened would be the stderr of programs
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
     try:
         from builder.core.interrupts import catch_ctrl_c
 

@@ -3,14 +3,16 @@
 Each command is a module of its name here (``run`` is ``run_command``): it turns flags into one
 options object, makes one call, and prints the result. Modules of several commands: ``options`` (the
 short forms of options), ``context``, ``output`` (results, messages, errors), ``live`` (progress),
-``tables``, ``logs``. ``start/`` drafts the recipe of ``builder init``.
+``display`` (progress in a terminal), ``terminal`` (tables, colours), ``logs``. ``start/`` drafts
+the recipe of ``builder init``.
 
 A command's module is imported when the command runs, and its stages with it, so ``builder --help``
 imports none. This house decides nothing that a script would want too: that is in
 :mod:`builder.deliver`.
 
-- Why not rich or textual: importing ``rich.table`` takes about as long as importing click, and
-  tables and progress need two modules here.
+- Why rich draws progress, but no tables: its import takes longer than a build with nothing changed
+  may, so it is imported in a terminal when a task runs. Its tables fold, crop or shorten a word that
+  is wider than its column, and paths and digests are there to be copied.
 """
 
 from __future__ import annotations

@@ -25,8 +25,10 @@ def doctor(context: Context) -> None:
         from builder.deliver.doctor import examine_host
 
         findings = examine_host(context.settings, project_root(context.start) or context.start)
-    rows = [(one.status, one.what, one.found, one.hint) for one in findings]
-    context.output.table(Table(("", "what", "found", "hint"), [*rows]))
+    rows = [
+        (one.status, one.what, f"{one.found}\n{one.hint and f'-> {one.hint}'}") for one in findings
+    ]
+    context.output.table(Table(("", "what", "found"), [*rows]))
     context.output.result([asdict(finding) for finding in findings])
     if any(finding.status == "bad" for finding in findings):
         context_exit(1)

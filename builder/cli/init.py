@@ -54,7 +54,7 @@ def init(context: Context, source: Path | None, yes: bool, **values: Any) -> Non
         return
     found = _choose(context, root, source)
     if sys.stdin.isatty() and not yes and not context.output.as_json:
-        options = _asked(root, options)
+        options = _asked(context, root, options)
     written = new_project(root, found, options, context.settings)
     _report(context, root, written)
 
@@ -97,7 +97,7 @@ def _choose(context: Context, root: Path, named: Path | None) -> Candidate:
     return found[0]
 
 
-def _asked(root: Path, options: InitOptions) -> InitOptions:
+def _asked(context: Context, root: Path, options: InitOptions) -> InitOptions:
     """Ask for the name and the site that no option names."""
     from builder.lock.config.sites import site_files
 
@@ -108,7 +108,7 @@ def _asked(root: Path, options: InitOptions) -> InitOptions:
         name = click.prompt("name of the image", default=target_name(root.resolve().name), err=True)
     if not site:
         sites = list(site_files(root))
-        click.echo(click.wrap_text(f"sites: {', '.join(sites)}", subsequent_indent="  "), err=True)
+        context.output.note(f"sites: {', '.join(sites)}")
         asked = "site that runs the image (none: a machine like this one)"
         choice = click.Choice([_NO_SITE, *sites])
         site = click.prompt(asked, default=_NO_SITE, type=choice, show_choices=False, err=True)

@@ -8,11 +8,10 @@ import contextlib
 import json
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -22,6 +21,7 @@ from builder.formats.net.urlvariables import as_written
 
 from .live import Activity
 from .logs import OUTPUT
+from .terminal import FILE_WIDTH, fitted, is_drawn, painted, width_of, wrapped
 
 #: The version of all documents of ``--json``. It rises when a key goes, or gets another meaning.
 DOCUMENTS_VERSION = 1
@@ -56,7 +56,8 @@ class Output(Activity):
         if self.as_json:
             self.printed.append(("result", value))
             shown = [*map(self._named, value)] if isinstance(value, list) else self._named(value)
-            sys.stdout.write(json.dumps(shown, indent=2, sort_keys=True, default=str) + "\n")
+            with self.paused():
+                sys.stdout.write(json.dumps(shown, indent=2, sort_keys=True, default=str) + "\n")
         elif text is not None:
             self.text(text)
 
@@ -69,17 +70,11 @@ class Output(Activity):
         """Print a part of the result, unless ``--json`` prints all of it at the end."""
         self.printed.append(("text", text))
         if not self.as_json:
-            self.clear()
-            click.echo(visible(text))
+            self._print(text, sys.stdout)
 
     def table(self, table: Table) -> None:
         """Print a table that fits the terminal, unless the result is JSON or there is nothing in it."""
-        if self.as_json:
-            return
-        from .tables import fitted
-
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        if lines := fitted(table, width):
+        if lines := fitted(table, width_of(sys.stdout) or FILE_WIDTH):
             self.text("\n".join(lines))
 
     def start(self, task: str, total: int | None = None, unit: str = "B") -> None:
@@ -107,13 +102,13 @@ class Output(Activity):
     def warn(self, message: str) -> None:
         self.printed.append(("warn", as_written(message)))
         log.warning("%s", message)
-        self._say("warning: ", message, "yellow")
+        self._say("warning: ", message)
 
     def error(self, message: str, hint: str = "") -> None:
         """Print an error of the command, or of one of its targets."""
         log.error("%s%s", message, f" (hint: {hint})" if hint else "")
         self.close()
-        self._say("error: ", message, "red")
+        self._say("error: ", message)
         if hint:
             self._say("  hint: ", hint)
 
@@ -130,13 +125,20 @@ class Output(Activity):
         """Name the log of a command that failed."""
         self._say("  log:  ", str(path))
 
-    def _say(self, label: str, message: str, color: str | None = None) -> None:
-        """Print a message on stderr, after a label in a color. A full disk ends no command there."""
-        if color and "NO_COLOR" not in os.environ:
-            label = click.style(label, fg=color)
+    def _say(self, label: str, message: str) -> None:
+        """Print a message on stderr, after a label. A full disk ends no command there."""
         with contextlib.suppress(OSError):
-            self.clear()
-            click.echo(label + visible(as_written(message)), err=True)
+            self._print(label + as_written(message), sys.stderr)
+
+    def _print(self, text: str, stream: TextIO) -> None:
+        """Print lines, so that a terminal cuts no word."""
+        width, text = width_of(stream), visible(text)
+        if width:
+            text = "\n".join(wrapped(text, width))
+        if is_drawn(stream) and not os.environ.get("NO_COLOR"):
+            text = painted(text, is_result=stream is sys.stdout)
+        with self.paused():
+            click.echo(text, stream)
 
 
 def agreed(question: str, default: bool = False) -> bool:
