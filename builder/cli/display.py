@@ -30,7 +30,7 @@ class Display(Live):
         self._redirect_stdout = self._redirect_stderr = False
 
     def draw(self, name: str, status: str, done: int, total: int | None) -> None:
-        """Draw a task: a text, and with a total a bar below it."""
+        """Show a task: a text, and with a total a bar below it."""
         bar = ProgressBar(total, done, _WIDTH, style="bright_black", complete_style="green")
         text = Text.assemble((name, "bold"), status)
         self.update(Group(text, bar) if total else text, refresh=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -9,12 +10,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from builder.core.progress import Reporter
 from builder.core.text import human_bytes, human_seconds, visible
-
-from .terminal import is_drawn
 
 if TYPE_CHECKING:
     from .display import Display
@@ -24,6 +23,11 @@ QUIET_S = 8.0
 #: Seconds between two states of the display in a terminal, and of how many of them a rate is.
 _REFRESH_S = 0.125
 _STATES = 120
+
+
+def is_drawn(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal that obeys escapes."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 @dataclass

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +20,6 @@ from builder.formats.net.urlvariables import as_written
 
 from .live import Activity
 from .logs import OUTPUT
-from .terminal import FILE_WIDTH, fitted, is_drawn, painted, width_of, wrapped
 
 #: The version of all documents of ``--json``. It rises when a key goes, or gets another meaning.
 DOCUMENTS_VERSION = 1
@@ -74,6 +72,8 @@ class Output(Activity):
 
     def table(self, table: Table) -> None:
         """Print a table that fits the terminal, unless the result is JSON or there is nothing in it."""
+        from .terminal import FILE_WIDTH, fitted, width_of
+
         if lines := fitted(table, width_of(sys.stdout) or FILE_WIDTH):
             self.text("\n".join(lines))
 
@@ -131,12 +131,11 @@ class Output(Activity):
             self._print(label + as_written(message), sys.stderr)
 
     def _print(self, text: str, stream: TextIO) -> None:
-        """Print lines, so that a terminal cuts no word."""
-        width, text = width_of(stream), visible(text)
-        if width:
-            text = "\n".join(wrapped(text, width))
-        if is_drawn(stream) and not os.environ.get("NO_COLOR"):
-            text = painted(text, is_result=stream is sys.stdout)
+        text = visible(text)
+        if stream.isatty():
+            from .terminal import laid_out
+
+            text = laid_out(text, stream)
         with self.paused():
             click.echo(text, stream)
 

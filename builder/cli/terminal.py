@@ -6,11 +6,14 @@ import itertools
 import os
 import re
 import shutil
+import sys
 from typing import TextIO
 
 import click
 
 from builder.core.text import Table, visible
+
+from .live import is_drawn
 
 #: Characters of a line of a table in a file, and how many a column with long words gets at least.
 FILE_WIDTH = 120
@@ -29,11 +32,6 @@ _VERDICTS = re.compile(
 _DETAILS = re.compile(r"sha256:[0-9a-f]{12,64}|(?<![^ (])(?:oci:)?/\S+/\S*[^\s:,;)]")
 
 
-def is_drawn(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal that obeys escapes."""
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
-
-
 def width_of(stream: TextIO) -> int:
     """Return the columns of a terminal; 0: it is none, or does not say."""
     if not stream.isatty():
@@ -42,10 +40,18 @@ def width_of(stream: TextIO) -> int:
     return shutil.get_terminal_size((own, 0)).columns  # of COLUMNS or stdout, if they say
 
 
-def painted(text: str, *, is_result: bool) -> str:
-    """Return a text with the colours of its verdicts; a result with its details dim."""
+def laid_out(text: str, stream: TextIO) -> str:
+    """Return a text as a terminal shows it: no word is cut, verdicts have colours, unless it takes
+    none; of a result the details are dim.
+    """
+    if width := width_of(stream):
+        text = "\n".join(wrapped(text, width))
+    if os.environ.get("NO_COLOR") or not is_drawn(stream):
+        return text
     text = _VERDICTS.sub(lambda found: click.style(found[0], fg=found.lastgroup), text)
-    return _DETAILS.sub(lambda found: click.style(found[0], dim=True), text) if is_result else text
+    if stream is sys.stdout:
+        text = _DETAILS.sub(lambda found: click.style(found[0], dim=True), text)
+    return text
 
 
 def fitted(table: Table, width: int) -> list[str]:
