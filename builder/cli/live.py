@@ -51,10 +51,7 @@ class LiveTask:
         With a total ``412.0 MB of 1.2 GB, 34 %, 58.0 MB/s, 14 s left``; otherwise ``12 s,
         installing packages``, after the amount if anything was counted.
         """
-        self._states.append((now, self.done) if self._states else (self.started, 0))
-        then, before = self._states[0]
-        rate = (self.done - before) / (now - then) if now > then else 0.0
-        parts = []
+        rate, parts = self._rate(now), []
         if self.total:
             share = min(100, 100 * self.done // self.total)
             done = human_bytes(self.done) if self.unit == "B" else str(self.done)
@@ -68,6 +65,12 @@ class LiveTask:
         else:
             parts.append(human_seconds(now - self.started))
         return ", ".join([*parts, self.doing] if self.doing else parts)
+
+    def _rate(self, now: float) -> float:
+        """Return units per second, since the state that was shown the longest ago."""
+        self._states.append((now, self.done) if self._states else (self.started, 0))
+        then, before = self._states[0]
+        return (self.done - before) / (now - then) if now > then else 0.0
 
     def _amount(self, count: int) -> str:
         return human_bytes(count) if self.unit == "B" else f"{count} {self.unit}".rstrip()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from builder.cli.tables import fitted
+from builder.cli.terminal import fitted
 from builder.deliver.smoke.ab import compare_rounds
 from builder.deliver.smoke.abrun import Side
 from builder.deliver.smoke.changes import compare
@@ -96,7 +96,7 @@ def shown(report: dict[str, Any], vendor: str) -> str:
     sides = {"old": Side("26.10", old.digest), "new": Side("build", new.digest)}
     tables.append(render_ab(result, sides))
     page = render_page([view("x", [old, new], ())], {}, made="now")
-    lines = [line for table in tables for line in fitted(table, None)]
+    lines = [line for table in tables for line in fitted(table, 1000)]
     return "\n".join([*lines, page, *contents(share(runs))])
 
 

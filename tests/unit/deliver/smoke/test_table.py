@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from builder.cli.tables import fitted
+from builder.cli.terminal import fitted
 from builder.deliver.smoke.changes import compare
 from builder.deliver.smoke.run import SmokeReport
 from builder.deliver.smoke.schema import could_not_run
@@ -17,7 +17,7 @@ RECIPE = recipe(gpu={"vendor": "nvidia", "architectures": ["sm_80", "sm_90"]})
 
 
 def printed(table: Any) -> str:
-    return "\n".join(fitted(table, None))
+    return "\n".join(fitted(table, 1000))
 
 
 def shown(report: Mapping[str, Any], **options: Any) -> str:
