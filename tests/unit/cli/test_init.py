@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -12,9 +13,11 @@ import pytest
 import yaml
 
 from builder.cli.start import new
+from builder.lock.config.sites import site_files
 from tests.support.cli import Cli
 from tests.support.programs import run_program
 from tests.support.project import TinyProject
+from tests.support.terminal import in_terminal
 
 
 @pytest.fixture
@@ -102,6 +105,19 @@ def test_questions(do: Cli, bare: TinyProject, monkeypatch: pytest.MonkeyPatch) 
     result = do("init")
     assert "recipes/fit.yaml" in result.out and "site: perlmutter" in Path("recipes/fit.yaml").read_text()
     assert "builder job --account ACCOUNT --submit -- python train.py" in result.out
+
+
+def test_names_of_sites(bare: TinyProject) -> None:
+    """A terminal shows each name of a site whole, also one with hyphens at the end of a line."""
+    shown = in_terminal(
+        [sys.executable, "-m", "builder", "--offline", "init", "--name", "fit"],
+        cwd=bare.root,
+        env=bare.variables(),
+        after=(("[none]:", "none\n"),),
+    )
+    sites = shown.text.partition("\nsite that runs")[0].splitlines()
+    assert shown.code == 0 and max(map(len, sites)) <= 80
+    assert set(site_files(bare.root)) <= set(" ".join(sites).replace(",", " ").split())
 
 
 def test_several_files(do: Cli, bare: TinyProject) -> None:
