@@ -116,9 +116,9 @@ MKDOCS = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 docs: setup ## build the documentation as a site, into site/
 	@$(MKDOCS) build --strict --quiet
-	@echo "documentation: $(CURDIR)/site/index.html"
+	@echo "documentation: file://$(CURDIR)/site/index.html (open it in a browser)"
 
-pictures: setup ## make the pictures of the README again, from a real run (needs chromium)
+pictures: setup ## make the picture of the README again, from a real run
 	@$(BIN)/python scripts/docs/pictures.py
 
 docs-serve: setup ## show the documentation at http://127.0.0.1:8000, and build it again after each change

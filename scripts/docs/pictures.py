@@ -1,17 +1,24 @@
-"""Makes the pictures of the README again, from a real run: ``make pictures`` (needs chromium for the report).
+"""Makes the pictures of the documentation again: ``make pictures``.
 
 docs/pictures/first-image.svg   from environment.yml to a published image, as it looks in a terminal
-docs/pictures/report.png        the upper part of a report
+docs/pictures/report.png        the upper part of a report: only with --report PAGE, and chromium
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
+import html
+import io
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 from pathlib import Path
 
 from rich.console import Console
@@ -19,7 +26,10 @@ from rich.text import Text
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs/pictures"
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+from screen import Screen  # noqa: E402
+
 #: What a user types after the installation.
 COMMANDS = (
     "builder init -y",
@@ -28,7 +38,7 @@ COMMANDS = (
     "builder publish --to oci:../registry/mine",
     "builder publish --to oci:../registry/mine",
 )
-_COLUMNS = 80
+_COLUMNS, _ROWS = 80, 50
 _SHOWN_PX = (1100, 760)
 
 
@@ -41,38 +51,72 @@ def tutorial_files(folder: Path) -> None:
         (folder / name).write_text(found[1])
 
 
-def shown(command: str, folder: Path, home: Path) -> str:
-    """Runs a command; returns what it printed, with names of this machine replaced."""
-    words = command.removeprefix("builder ").split()
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": str(_COLUMNS)}
-    done = subprocess.run(
-        [sys.executable, "-m", "builder", *words],
-        cwd=folder,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    if done.returncode:
-        raise SystemExit(f"{command} ended with {done.returncode}:\n{done.stdout}")
-    return done.stdout.replace(str(home), "~").rstrip("\n")
+def started(command: str, folder: Path, output: int) -> subprocess.Popen[bytes]:
+    """Starts a command whose output and messages go to a file descriptor."""
+    env = {name: text for name, text in os.environ.items() if name not in ("CI", "NO_COLOR")}
+    env |= {"PYTHONPATH": str(ROOT), "COLUMNS": str(_COLUMNS), "TERM": "xterm-256color"}
+    words = [sys.executable, "-m", *command.split()]
+    null = subprocess.DEVNULL
+    return subprocess.Popen(words, cwd=folder, env=env, stdin=null, stdout=output, stderr=output)
+
+
+def shown(command: str, folder: Path) -> list[str]:
+    """Runs a command in a terminal; returns the lines that it shows at the end, with their colours."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
+    process = started(command, folder, theirs)
+    os.close(theirs)
+    printed = bytearray()
+    with contextlib.suppress(OSError):  # EIO: the last process has closed the terminal
+        while data := os.read(ours, 1 << 16):
+            printed += data
+    os.close(ours)
+    screen = Screen(_COLUMNS)
+    screen.feed(printed.decode())
+    if code := process.wait():
+        raise SystemExit(f"{command} ended with {code}:\n" + "\n".join(screen.lines()))
+    return screen.lines()
 
 
 def transcript(commands: tuple[str, ...], folder: Path, home: Path) -> Console:
-    """Runs the commands and records how they look in a terminal."""
-    console = Console(record=True, width=_COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115, PTH123
+    """Runs the commands and records how they look in a terminal, with names of this machine replaced."""
+    console = Console(record=True, width=_COLUMNS, file=io.StringIO(), force_terminal=True)
     for command in commands:
         console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
-        lines = [re.sub(r"\s+$", "", line) for line in shown(command, folder, home).splitlines()]
-        console.print(Text("\n".join(lines)))
+        for line in shown(command, folder):
+            console.print(Text.from_ansi(line.replace(str(home), "~")))
         console.print()
     return console
+
+
+def words(svg: str) -> str:
+    """Returns the text of a picture line by line, with N for digests, amounts and times.
+
+    Lines that depend on the network and on what is cached are left out: Docker Hub, and the base image.
+    """
+    rows: dict[float, list[tuple[float, str]]] = {}
+    for x, y, text in re.findall(r'<text [^>]*x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>', svg):
+        rows.setdefault(float(y), []).append((float(x), html.unescape(text)))
+    lines = ("".join(text for _, text in sorted(row)) for _, row in sorted(rows.items()))
+    text = "\n".join([*lines, ""]).replace("\xa0", " ")
+    text = re.sub(r"(?<=sha256:)[0-9a-f]+(\n[0-9a-f]+$)?", "N", text, flags=re.MULTILINE)
+    text = re.sub(r"\d+(?:[.,]\d+)*", "N", text)
+    text = re.sub(r"\bN (?:[kMGT]?B|s|min(?: N s)?)(?!\w)", "N", text)
+    return re.sub(r"^(?:Docker Hub |base ).*\n", "", text, flags=re.MULTILINE)
 
 
 def save_svg(console: Console, path: Path) -> None:
     """Writes the record as an SVG that loads no font from elsewhere."""
     svg = console.export_svg(title="builder", unique_id="builder")
     path.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL))
+
+
+def first_image(home: Path, picture: Path) -> None:
+    """Draws what the commands of the tutorial print in a project that it makes in ``home``."""
+    folder = home / "project"
+    folder.mkdir()
+    tutorial_files(folder)
+    save_svg(transcript(COMMANDS, folder, home), picture)
 
 
 def save_report(page: Path, path: Path) -> None:
@@ -87,21 +131,12 @@ def save_report(page: Path, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument(
-        "--report", type=Path, help="the page of a report; default: of the project made here"
-    )
+    parser.add_argument("--report", type=Path, help="a page of builder report, of runs on a GPU")
     arguments = parser.parse_args()
-    PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "project"
-        folder.mkdir()
-        tutorial_files(folder)
-        save_svg(transcript(COMMANDS, folder, Path(temporary)), PICTURES / "first-image.svg")
-        if arguments.report is None:
-            shown("builder report", folder, Path(temporary))
-        save_report(
-            arguments.report or next(folder.glob("reports/*.html")), PICTURES / "report.png"
-        )
+        first_image(Path(temporary), PICTURES / "first-image.svg")
+    if arguments.report is not None:
+        save_report(arguments.report, PICTURES / "report.png")
 
 
 if __name__ == "__main__":

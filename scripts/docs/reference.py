@@ -29,11 +29,16 @@ def pages(root: Path) -> dict[str, str]:
     Args:
         root: the repository.
     """
+    made = {
+        "commands": commands(),
+        "errors": errors(),
+        "keys": keys(root / "docs/schemas/recipe.schema.json"),
+        "report": report(root / "builder/deliver/smoke/report.schema.json"),
+    }
+    # On a phone extra.css shows the cells of a row below each other.
     return {
-        "reference/commands.md": commands(),
-        "reference/errors.md": errors(),
-        "reference/keys.md": keys(root / "docs/schemas/recipe.schema.json"),
-        "reference/report.md": report(root / "builder/deliver/smoke/report.schema.json"),
+        f"reference/{name}.md": f'<div class="rows" markdown>\n\n{text}\n</div>\n'
+        for name, text in made.items()
     }
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,21 +12,16 @@ from builder.core.errors import exit_codes
 from builder.lock.config.queues import Queue
 from builder.lock.config.recipe import Files, Recipe
 from builder.lock.config.site import Site
+from tests.support.docsite import ROOT, build_site
 
-ROOT = Path(__file__).parents[2]
 #: Variables that a job sets in its container: docs/jobs.md.
 JOB_VARIABLES = {f"BUILDER_{name}" for name in ("CHECKPOINT_DIR", "RUN_NAME", "RESUME", "DATA", "JOB_ID")}
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site. Strict: a link to a page or section that does not exist is an error."""
-    folder = tmp_path_factory.mktemp("docs") / "site"
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    """The built site."""
+    return build_site(tmp_path_factory.mktemp("docs") / "site")
 
 
 def test_loads_nothing_from_elsewhere(site: Path) -> None:
