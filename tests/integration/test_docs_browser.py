@@ -23,8 +23,9 @@ _SEARCH = """{
 }"""
 _FOUND = "Array.from(document.querySelectorAll('.md-search-result__link'), link => link.href)"
 #: The cells of the reference's tables that reach beyond the screen.
-_OUTSIDE = """Array.from(document.querySelectorAll('.rows :is(table, td)'), cell => cell.getBoundingClientRect())
-    .filter(place => place.right > innerWidth || place.left < 0).length"""
+_OUTSIDE = """
+    Array.from(document.querySelectorAll('.rows :is(table, td)'), cell => cell.getBoundingClientRect())
+    .filter(({right, left}) => right > innerWidth || left < 0).length"""
 
 
 @pytest.fixture(scope="module")

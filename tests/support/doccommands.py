@@ -79,10 +79,11 @@ class Block:
         text = re.sub(r"\\\n\s*", " ", self.text)
         text = re.sub(r"<<'?(\w+)'?.*?^\s*\1$", "", text, flags=re.DOTALL | re.MULTILINE)  # here documents
         for line in text.splitlines():
-            yield from _simple_commands(line.strip().removeprefix("$ "))
+            yield from simple_commands(line.strip().removeprefix("$ "))
 
 
-def _simple_commands(line: str) -> Iterator[list[str]]:
+def simple_commands(line: str) -> Iterator[list[str]]:
+    """The words of each simple command of a line."""
     line = re.sub(r"\[options\]|(?<=[A-Z])\.\.\.", "", line)
     line = re.sub(r"\[(-[^]]*)\]", r"\1", line)  # [--option VALUE]: may be left out
     words: list[str] = []

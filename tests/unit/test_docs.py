@@ -68,9 +68,9 @@ def test_readme_is_short() -> None:
 
 
 def test_size() -> None:
-    """At most 35 pages, and 5 on extending builder, with 45,000 words: a longer one takes another's place."""
+    """At most 40 pages, and 5 on extending builder, with 45,000 words: a longer one takes another's place."""
     pages = sorted(ROOT.glob("docs/**/*.md"))
-    assert len(pages) <= 40
+    assert len(pages) <= 45
     assert sum(len(page.read_text().split()) for page in pages) <= 45_000
 
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
 import pytest
 
-from tests.support.doccommands import FOLDER, PAGES, ROOT, Block, blocks, marked, parse, program
+from tests.support.doccommands import (
+    FOLDER,
+    PAGES,
+    ROOT,
+    Block,
+    blocks,
+    marked,
+    parse,
+    program,
+    simple_commands,
+)
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 
@@ -18,21 +29,31 @@ def test_block(block: Block) -> None:
     assert block.kind, f"{block.where}: write <!-- run: cpu --> or <!-- not run: REASON --> above the block"
     for words in block.commands():
         if program(words) == "builder":
-            accepted(words[1:], block.where)
+            assert not refused(words[1:]), f"{block.where}: {words}"
     if block.kind == "run" and block.what != "cpu" and not block.what.startswith(FOLDER):
         script = list(Block(ROOT / block.what, 1, (ROOT / block.what).read_text(), "", "").commands())
         missing = [words for words in block.commands() if words not in script]
         assert not missing, f"{block.what} does not run {missing}"
 
 
-def accepted(words: list[str], where: str) -> None:
-    """Fails with click's message unless the commands accept these words."""
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_in_text(page: Path) -> None:
+    """A line of builder in a sentence or a table exists; it may leave out arguments."""
+    for text in re.findall(r"`(builder [^`]+)`", page.read_text()):
+        for words in simple_commands(re.sub(r"\s+", " ", text).replace("\\|", "|")):
+            if program(words) == "builder" and (problem := refused(words[1:])):
+                assert re.match("Missing argument|Option '.*' requires an argument", problem), (text, problem)
+
+
+def refused(words: list[str]) -> str:
+    """Return click's message if the commands do not accept these words."""
     try:
         parse(words)
     except click.exceptions.Exit:
         pass  # --help, --version
     except click.ClickException as e:
-        pytest.fail(f"{where}: builder {' '.join(words)}: {e.format_message()}")
+        return e.format_message()
+    return ""
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,25 @@ def test_synapse() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "targets"),
+    [
+        ("conda-pip", ["digits"]),
+        ("torch-slurm", ["cluster", "laptop"]),
+        ("c-extension", ["fastsum"]),
+    ],
+)
+def test_to_copy(name: str, targets: list[str]) -> None:
+    """Their recipes name what is there or, for ``uv.lock``, what the page makes; a walk builds each."""
+    folder = EXAMPLES / name
+    recipes = [load_recipe(target, folder) for target in sorted(recipe_files(folder))]
+    assert [recipe.name for recipe in recipes] == targets
+    for recipe in recipes:
+        needed = [recipe.environment, *(entry.source for entry in recipe.files)]
+        assert [file for file in needed if file and not (folder / file).exists()] == []
+    assert f"examples/{name} " in (EXAMPLES.parent / f"tests/walks/gallery/{name}.sh").read_text()
+
+
 def test_chameleon() -> None:
     """The compose file mounts what is there or what secrets.sh makes; its ports are on loopback."""
     compose = yaml.safe_load((CHAMELEON / "compose.yaml").read_text())
