@@ -111,12 +111,14 @@ def save_svg(console: Console, path: Path) -> None:
     path.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL))
 
 
-def first_image(home: Path, picture: Path) -> None:
-    """Draws what the commands of the tutorial print in a project that it makes in ``home``."""
-    folder = home / "project"
-    folder.mkdir()
-    tutorial_files(folder)
-    save_svg(transcript(COMMANDS, folder, home), picture)
+def first_image(picture: Path) -> None:
+    """Draws what the commands of the tutorial print in a project."""
+    # The length of the folder's name decides where lines are wrapped.
+    with tempfile.TemporaryDirectory(prefix="b-", dir="/tmp") as home:
+        folder = Path(home) / "project"
+        folder.mkdir()
+        tutorial_files(folder)
+        save_svg(transcript(COMMANDS, folder, Path(home)), picture)
 
 
 def save_report(page: Path, path: Path) -> None:
@@ -133,8 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--report", type=Path, help="a page of builder report, of runs on a GPU")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        first_image(Path(temporary), PICTURES / "first-image.svg")
+    first_image(PICTURES / "first-image.svg")
     if arguments.report is not None:
         save_report(arguments.report, PICTURES / "report.png")
 

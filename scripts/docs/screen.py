@@ -20,6 +20,8 @@ class Screen:
         self._rows: list[list[str]] = [[]]
         self._row = self._column = 0
         self._style = ""
+        self._continued: set[int] = set()
+        """Rows that continue the one above, because the text was too long for it."""
 
     def feed(self, text: str) -> None:
         """Shows what a program has written."""
@@ -37,10 +39,11 @@ class Screen:
                 self._write(character)
 
     def lines(self) -> list[str]:
-        """Returns the lines down to the last one with text, with the sequences of their colours."""
-        found = [
-            re.sub(r"\s+$", "", "".join(row).replace(_RESET + _RESET, "")) for row in self._rows
-        ]
+        """Returns the lines as they were written, with their colours; none at the end is empty."""
+        found: list[str] = []
+        for number, row in enumerate(self._rows):
+            above = found.pop() if number in self._continued else ""
+            found.append(above + "".join(row).rstrip())
         while found and not found[-1]:
             found.pop()
         return found
@@ -49,6 +52,7 @@ class Screen:
         if self._column == self._columns:
             self._move(self._row + 1)
             self._column = 0
+            self._continued.add(self._row)
         row = self._rows[self._row]
         row += [" "] * (self._column + 1 - len(row))
         row[self._column] = f"{self._style}{character}{_RESET}" if self._style else character

@@ -18,6 +18,6 @@ def test_words_of_the_picture(tmp_path: Path, base_cache: Path, monkeypatch: pyt
     monkeypatch.syspath_prepend(ROOT / "scripts/docs")
     pictures = importlib.import_module("pictures")
     monkeypatch.setenv("BUILDER_CACHE", str(keep_base(base_cache, tmp_path / "cache")))
-    pictures.first_image(tmp_path, tmp_path / "picture.svg")
+    pictures.first_image(tmp_path / "picture.svg")
     now = pictures.words((tmp_path / "picture.svg").read_text())
     assert pictures.words((ROOT / "docs/pictures/first-image.svg").read_text()) == now

@@ -44,8 +44,10 @@ def test_screen(scripts: dict[str, ModuleType], text: str, lines: list[str]) -> 
     assert shown(scripts, text) == lines
 
 
-def test_long_lines_are_wrapped(scripts: dict[str, ModuleType]) -> None:
-    assert shown(scripts, "abcdefgh\r\nij", columns=4) == ["abcd", "efgh", "ij"]
+def test_long_lines_stay_whole(scripts: dict[str, ModuleType]) -> None:
+    """A terminal continues them in the next row, where a program may erase a part of them."""
+    assert shown(scripts, "abcdefgh\r\nij", columns=4) == ["abcdefgh", "ij"]
+    assert shown(scripts, "abcdefgh\r\x1b[Kij", columns=4) == ["abcdij"]
 
 
 def test_progress_of_rich_is_gone(scripts: dict[str, ModuleType]) -> None:
