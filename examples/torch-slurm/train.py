@@ -23,7 +23,7 @@ points = torch.rand(1000, 1, device=device)
 values = 3 * points + 1
 torch.manual_seed(0)
 model = torch.nn.Linear(1, 1).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 # builder job sets both variables; the newest checkpoint is empty at the first start.
 folder = Path(os.environ.get("BUILDER_CHECKPOINT_DIR", "checkpoints"))
@@ -36,7 +36,7 @@ if newest := os.environ.get("BUILDER_RESUME"):
 
 trained = DistributedDataParallel(model) if ranks > 1 else model
 for epoch in range(first, EPOCHS):
-    for _ in range(20):
+    for _ in range(10):
         optimizer.zero_grad()
         loss = torch.nn.functional.mse_loss(trained(points), values)
         loss.backward()

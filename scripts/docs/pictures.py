@@ -52,9 +52,10 @@ def tutorial_files(folder: Path) -> None:
 
 
 def started(command: str, folder: Path, output: int) -> subprocess.Popen[bytes]:
-    """Starts a command whose output and messages go to a file descriptor."""
+    """Starts a command whose output and messages go to a file descriptor; its cache is beside the folder."""
     env = {name: text for name, text in os.environ.items() if name not in ("CI", "NO_COLOR")}
     env |= {"PYTHONPATH": str(ROOT), "COLUMNS": str(_COLUMNS), "TERM": "xterm-256color"}
+    env |= {"BUILDER_CACHE": str(folder.with_name("cache"))}
     words = [sys.executable, "-m", *command.split()]
     null = subprocess.DEVNULL
     return subprocess.Popen(words, cwd=folder, env=env, stdin=null, stdout=output, stderr=output)
@@ -84,7 +85,9 @@ def transcript(commands: tuple[str, ...], folder: Path, home: Path) -> Console:
     for command in commands:
         console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
         for line in shown(command, folder):
-            console.print(Text.from_ansi(line.replace(str(home), "~")))
+            text = Text.from_ansi(line.replace(str(home), "~"))
+            for row in text.divide(range(_COLUMNS, len(text), _COLUMNS)):
+                console.print(row)
         console.print()
     return console
 
@@ -112,7 +115,7 @@ def save_svg(console: Console, path: Path) -> None:
 
 
 def first_image(picture: Path) -> None:
-    """Draws what the commands of the tutorial print in a project."""
+    """Draws what the commands of the tutorial print in a project, with an empty cache."""
     # The length of the folder's name decides where lines are wrapped.
     with tempfile.TemporaryDirectory(prefix="b-", dir="/tmp") as home:
         folder = Path(home) / "project"

@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import keep_base
 from tests.support.docsite import ROOT
 
 pytestmark = [pytest.mark.network, pytest.mark.heavy]
 
 
-def test_words_of_the_picture(tmp_path: Path, base_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_of_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same commands print the same words, except for numbers: else ``make pictures``."""
     monkeypatch.syspath_prepend(ROOT / "scripts/docs")
     pictures = importlib.import_module("pictures")
-    monkeypatch.setenv("BUILDER_CACHE", str(keep_base(base_cache, tmp_path / "cache")))
     pictures.first_image(tmp_path / "picture.svg")
     now = pictures.words((tmp_path / "picture.svg").read_text())
     assert pictures.words((ROOT / "docs/pictures/first-image.svg").read_text()) == now
