@@ -19,14 +19,14 @@ from typing import Any, Literal
 
 from builder.bench.report import format_value
 
-from .limits import floor_of
+from .limits import RUNS_NEEDED, floor_of
 from .packages import PackageChange, changed_packages
 from .reports import StoredReport
 from .values import Value, devices_of, model_of, number, shares_gpu, usable_values
 
-Outcome = Literal["slower", "faster", "same"]
+Outcome = Literal["slower", "faster", "same", "unjudged"]
 #: The order in which figures are shown, by their outcome; ``shown`` is of A/B runs only.
-OUTCOME_ORDER = {"slower": 0, "faster": 1, "same": 2, "shown": 3}
+OUTCOME_ORDER = {"slower": 0, "faster": 1, "same": 2, "unjudged": 3, "shown": 3}
 #: Measurements whose amount of work is fixed, where others use the fastest of several sizes.
 _FIXED_WORK = ("conv.training", "attention")
 #: Sizes that differ by this factor or more are different measurements.
@@ -52,16 +52,25 @@ class Change:
     ratio: float
     """Above 1 if the new one is better."""
     outcome: Outcome
+    """``unjudged``: there are too few earlier runs."""
+    new_runs: int
+    """The number of runs of ``new``."""
 
     @property
     def text(self) -> str:
         """The change: ``248 TFLOP/s -> 225 TFLOP/s, -9.3 % (usual: 246 to 249, 5 runs)``."""
-        values = (self.old, self.new, *self.usual)
-        old, new, low, high = (format_value(value, self.unit) for value in values)
-        usual = f"usual: {low} to {high}, {self.runs} runs"
+        old, new = (format_value(value, self.unit) for value in (self.old, self.new))
+        return f"{old} -> {new}, {100 * (self.ratio - 1):+.1f} % ({self.usual_text})"
+
+    @property
+    def usual_text(self) -> str:
+        """What the earlier runs tell, or that they are too few."""
+        if self.outcome == "unjudged":
+            return f"{self.runs} of {RUNS_NEEDED} runs: no judgement yet"
         if self.runs == 1:
-            usual = "1 run, no usual spread"
-        return f"{old} -> {new}, {100 * (self.ratio - 1):+.1f} % ({usual})"
+            return "1 run, no usual spread"
+        low, high = (format_value(value, self.unit) for value in self.usual)
+        return f"usual: {low} to {high}, {self.runs} runs"
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "ratio": round(self.ratio, 4)}
@@ -82,7 +91,7 @@ class ReportComparison:
     @property
     def changed(self) -> tuple[Change, ...]:
         """The changes beyond what is usual, the slower ones first."""
-        return tuple(change for change in self.changes if change.outcome != "same")
+        return tuple(change for change in self.changes if change.outcome in ("slower", "faster"))
 
     def to_json(self) -> dict[str, Any]:
         packages = self.packages
@@ -146,14 +155,17 @@ def _change(model: str, old: Sequence[Value], new: Sequence[Value]) -> Change | 
         return None
     before, after = statistics.median(earlier), statistics.median(one.median for one in new)
     low, high = min(earlier), max(earlier)
-    floor = floor_of(name, on_gpu=newest.on_gpu).change
+    floor = floor_of(name, on_gpu=newest.on_gpu)
     outcome: Outcome = "same"
-    if after > high * (1 + floor):
+    if len(earlier) < floor.runs:
+        outcome = "unjudged"
+    elif after > high * (1 + floor.change):
         outcome = "faster" if newest.higher_is_better else "slower"
-    elif after < low * (1 - floor):
+    elif after < low * (1 - floor.change):
         outcome = "slower" if newest.higher_is_better else "faster"
     ratio = after / before if newest.higher_is_better else before / after
-    return Change(name, model, unit, before, after, (low, high), len(earlier), ratio, outcome)
+    usual, runs = (low, high), len(earlier)
+    return Change(name, model, unit, before, after, usual, runs, ratio, outcome, len(new))
 
 
 def size_of(value: Value) -> float:

@@ -43,15 +43,19 @@ class Floor:
     change: float
     decides: bool = True
     """A change of this kind alone can make an image slower, in an A/B run."""
+    runs: int = 1
+    """The number of earlier runs without which a change between stored runs means nothing."""
 
 
-_SHOWN = Floor(0.20, decides=False)
+#: The number of earlier runs of figures whose spread nobody published.
+RUNS_NEEDED: int = TABLE["runs"]
+_SHOWN = Floor(0.20, decides=False, runs=RUNS_NEEDED)
 #: The smallest change by a pattern of whole ids, for figures of CPUs and of GPUs.
 _FLOORS = TypeAdapter(dict[str, dict[str, float]]).validate_python(TABLE["floors"])
 
 
 def floor_of(name: str, *, on_gpu: bool) -> Floor:
     """Return the floor of a measurement, by its id and whether its value is that of a GPU."""
-    changes = _FLOORS["gpu" if on_gpu else "cpu"]
-    fitting = (Floor(change) for ids, change in changes.items() if re.fullmatch(ids, name))
+    changes, runs = (_FLOORS["gpu"], 1) if on_gpu else (_FLOORS["cpu"], RUNS_NEEDED)
+    fitting = (Floor(floor, runs=runs) for ids, floor in changes.items() if re.fullmatch(ids, name))
     return next(fitting, _SHOWN)

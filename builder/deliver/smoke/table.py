@@ -9,7 +9,7 @@ from builder.core.text import Table
 
 from .ab import Ab
 from .abrun import Side
-from .changes import ReportComparison
+from .changes import OUTCOME_ORDER, ReportComparison
 from .finding import TOO_LOW_NOTE
 from .grade import MEANINGS
 from .limits import TABLE
@@ -96,8 +96,9 @@ def render_changes(comparison: ReportComparison, name: str) -> Table:
         f"compared with {name} ({old.started[:10]}, {old.digest[:19]}, "
         f"{len(comparison.old)} runs): {count} changed beyond what is usual"
     )
-    for change in comparison.changed:
-        table.rows.append((change.outcome, change.id, f"{change.text}; {change.model}"))
+    for change in sorted(comparison.changes, key=lambda change: OUTCOME_ORDER[change.outcome]):
+        if change.outcome != "same":
+            table.rows.append((change.outcome, change.id, f"{change.text}; {change.model}"))
     if not comparison.changes:
         text = "no figure was measured on the same model of device, in the same way"
         table.rows.append(("", "", text))

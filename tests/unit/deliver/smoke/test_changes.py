@@ -8,6 +8,7 @@ import pytest
 
 from builder.deliver.smoke.changes import compare
 from builder.deliver.smoke.reports import StoredReport
+from builder.deliver.smoke.table import render_changes
 from tests.support.reports import A100_40, H200, a100, cpu, measured, months, ranked, report
 
 
@@ -44,10 +45,24 @@ def test_text() -> None:
     assert change.text.endswith("(1 run, no usual spread)")
 
 
+@pytest.mark.parametrize("name", ["memory.triad", "start"])
+def test_unjudged(name: str) -> None:
+    """A figure whose spread nobody published is judged from five earlier runs on: a CPU's, a time."""
+    old, new = (StoredReport(report([measured(name, value, device="cpu")]), "x") for value in (60.0, 20.0))
+    found = compare([new] * 2, [old] * 4)
+    (change,) = found.changes
+    assert not found.changed and (change.outcome, change.runs, change.new_runs) == ("unjudged", 4, 2)
+    assert change.text.endswith("(4 of 5 runs: no judgement yet)")
+    rows = render_changes(found, "26.10").rows
+    assert [row[:2] for row in rows] == [("unjudged", name)] and "no judgement yet" in rows[0][2]
+    (change,) = compare([new], [old] * 5).changed
+    assert change.outcome == "slower" and "usual" in change.text
+
+
 def test_times() -> None:
     """For times lower is better."""
     old, new = (StoredReport(report([measured("start", value, "s")]), "x") for value in (10.0, 15.0))
-    (change,) = compare([new], [old]).changed
+    (change,) = compare([new], [old] * 5).changed
     assert change.outcome == "slower" and change.ratio == pytest.approx(10 / 15, rel=0.02)
 
 
