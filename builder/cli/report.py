@@ -26,21 +26,24 @@ if TYPE_CHECKING:
 def report(
     context: Context, names: tuple[str, ...], output: Path | None, share: Path | None
 ) -> None:
-    """Write the history of smoke tests as one HTML page.
+    """Write the history of images and smoke tests as one HTML page.
 
-    It shows verdicts, trends, and what changed. Without TARGET it shows every
-    target that has reports. It needs no network and no script.
+    It shows layers, sizes, verdicts, trends, and what changed. Without TARGET it
+    shows every target that has a history. It needs no network and no script.
     """
     context.output.document = "report-page"  # the schema "report" is that of a smoke report
     if share is not None:
         _share(context, names, share)
         return
     from builder.core.store.files import write_output
+    from builder.deliver.history import SUFFIX, History, read_images
     from builder.deliver.smoke.page import render, view
     from builder.deliver.smoke.reports import read_folder
 
     folder = context.project.reports
-    found = {name: read_folder(folder / name) for name in _targets(context.project, names)}
+    recorded = [path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}")]
+    chosen = _targets(context.project, names, recorded)
+    found = {name: read_folder(folder / name) for name in chosen}
     for _, problems in found.values():
         for problem in problems:
             context.output.warn(problem)
@@ -49,7 +52,9 @@ def report(
     made = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     views = [view(name, *read) for name, read in found.items() if read[0]]
     untested = {name: problems for name, (stored, problems) in found.items() if not stored}
-    write_output(path, render(views, untested, made=made).encode())
+    images = {name: read_images(folder / f"{name}{SUFFIX}") for name in found}
+    histories = {name: History.of(known) for name, known in images.items() if known}
+    write_output(path, render(views, untested, made=made, histories=histories).encode())
     targets = {target.name: target.verdict for target in views}
     context.output.result({"file": path.absolute(), "targets": targets}, f"the page: {path}")
 
@@ -85,14 +90,14 @@ def _share(context: Context, names: Sequence[str], path: Path) -> None:
     context.output.result({"file": path.absolute(), "reports": len(stored)})
 
 
-def _targets(project: Project, names: Sequence[str]) -> list[str]:
-    """Return the named targets, each once; without names all that have reports.
+def _targets(project: Project, names: Sequence[str], recorded: Sequence[str] = ()) -> list[str]:
+    """Return the named targets, each once; without names all that have reports or are recorded.
 
     Raises:
-        ConfigError: an unknown target, or there is no report at all.
+        ConfigError: an unknown target, or there is no history at all.
     """
     folder = project.reports
-    with_reports = sorted(path.parent.name for path in folder.glob("*/*.json"))
+    with_reports = sorted({*recorded, *(path.parent.name for path in folder.glob("*/*.json"))})
     for name in names:
         if not (folder / name).is_dir():
             project.recipe(name)  # raises an error for an unknown target

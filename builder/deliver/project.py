@@ -46,6 +46,7 @@ from builder.lock.file import earlier_lock, read_lock
 from builder.lock.groups import chosen_groups
 from builder.lock.inputs import Inputs, stale_reasons
 
+from .history import record_image
 from .pulled import forget_pull, recorded_pull
 
 if TYPE_CHECKING:
@@ -326,6 +327,7 @@ class Project:
         folder = layout or self.layout
         name = tag or result.recipe.name
         forget_pull(folder, name)
+        record_image(self.root, result)
         if result.definition is not None:
             suffix, text = result.definition
             write_if_changed(folder / f"{name}.{suffix}", text.encode())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from builder.deliver.history import History, ImageRecord
 from builder.deliver.smoke.grade import grade
 from builder.deliver.smoke.page import render, view
 from builder.deliver.smoke.reference import references
@@ -27,6 +28,18 @@ PACKAGES = {"torch (pip)": "2.13.0", "nvidia-cublas-cu12 (pip)": "12.8.4.1", "zl
 def browser() -> Iterator[Chromium]:
     with chromium() as running:
         yield running
+
+
+def image(month: int) -> ImageRecord:
+    """An image of a month: the last one has another torch, and a layer with a long name."""
+    layers = [("FROM debian", "sha256:b", 50_000_000), ("builder: pip torch 2.12", "sha256:t", 200_000_000)]
+    if month == 11:
+        layers[1] = ("builder: pip torch 2.13", "sha256:u", 210_000_000)
+        layers.append((f"builder: {'step-with-a-long-name-' * 4}", "sha256:s", 30_000_000))
+    layers += [(f"builder: pip p{n:02} 1", f"sha256:p{n}", 1000 * n) for n in range(1, 60)]
+    size, tags = sum(layer[2] for layer in layers), (f"26.{month:02}", "latest")
+    built, seconds = f"2026-{month:02}-01 08:00:00+00:00", {"base": 2.0, "layers": 41.5, "image": 0.04}
+    return ImageRecord(f"sha256:{month:064x}", built, size, tuple(layers), seconds, tags)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +88,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         view("cpu", machine, ()),
     ]
     path = tmp_path_factory.mktemp("page") / "index.html"
-    path.write_text(render(views, {"lumi-g": ()}, made="2026-11-21 09:00 UTC"))
+    images = [image(month) for month in (9, 10, 11)]
+    histories = {"perlmutter": History.of(images), "lumi-g": History.of(images[:1])}
+    path.write_text(render(views, {"lumi-g": ()}, made="2026-11-21 09:00 UTC", histories=histories))
     return path
 
 
@@ -104,6 +119,25 @@ def test_content(browser: Chromium, page: Path, tmp_path: Path) -> None:
         "4 x NVIDIA A100-SXM4-40GB typically reach it" in row for row in text(browser, "#perlmutter td.seen")
     )
     assert len(browser.screenshot(tmp_path / "light.png")) > 50_000
+
+
+def test_columns(browser: Chromium, page: Path) -> None:
+    """The columns of two images, and the parts in them, are as high as their bytes say."""
+    browser.show(page)
+    heights = browser.ask(
+        "[...document.querySelectorAll('#perlmutter .column')].map(c => [c.offsetHeight, "
+        "...[...c.children].slice(0, 2).map(part => part.offsetHeight)])"
+    )
+    assert [column[0] for column in heights] == [
+        pytest.approx(320 * size / 291.8, abs=2) for size in (251.8, 291.8)
+    ]
+    for (_, base, torch), size in zip(heights, (200, 210), strict=True):
+        assert torch / base == pytest.approx(size / 50, rel=0.1)
+    bars = browser.ask(
+        "[...document.querySelectorAll('#perlmutter .bars')][0].querySelectorAll('i')[0].offsetWidth / "
+        "document.querySelector('#perlmutter .axis').offsetWidth"
+    )
+    assert bars == pytest.approx(210 / 400, abs=0.01)
 
 
 def luminance(colour: str) -> float:

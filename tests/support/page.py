@@ -51,11 +51,11 @@ class Checked(HTMLParser):
             self.text.append(data)
 
 
-def page(targets: Any) -> tuple[str, str]:
+def page(targets: Any, histories: Any = None) -> tuple[str, str]:
     """The page, and its text with single spaces; checks the invariants of every page."""
     views = [view(name, *found) for name, found in targets.items() if found[0]]
     untested = {name: problems for name, (stored, problems) in targets.items() if not stored}
-    html = render(views, untested, made="2026-11-21 09:00 UTC")
+    html = render(views, untested, made="2026-11-21 09:00 UTC", histories=histories or {})
     parser = Checked()
     parser.feed(html)
     parser.close()

@@ -21,6 +21,7 @@ from builder.build.engines.base import BuildResult
 from builder.core.errors import UsageError
 from builder.core.model import Image
 from builder.core.stages import BuildOptions
+from builder.deliver.history import record_image
 from builder.deliver.project import Project
 from builder.deliver.publishing import testers
 from builder.deliver.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
@@ -211,6 +212,7 @@ def _publish_to(
         release.require_verdict()
     seal = Seal(replace(tagging, image=release.image), recipe.name, "publish", signer, attached)
     before = seal.tagging.move(before, seal.record)
+    record_image(project.root, result, plan.tags)
     return replace(
         done,
         push=pushed,

@@ -1,4 +1,4 @@
-"""A published image as its registry describes it: manifest, config, and layers by name.
+"""A published image as its registry describes it: manifest, config, and layers.
 
 No layer is downloaded.
 """
@@ -14,7 +14,6 @@ from builder.core.errors import LockError
 from builder.core.model import Descriptor, Image, Layer, Lock
 from builder.core.workspace import Workspace
 from builder.deliver.project import Project
-from builder.formats.layers.grouping import BYTECODE_TITLE, content_of
 from builder.formats.oci.manifest import parse_manifest, read_image
 from builder.formats.registry.oras import TITLE, sif_layer
 from builder.lock.config.recipe import Recipe
@@ -26,8 +25,6 @@ from .release import LOCK
 
 #: ``TARGET:TAG`` and ``TARGET@DIGEST``.
 _OF_TARGET = re.compile(r"([a-z0-9][a-z0-9._-]*)([:@][\w.:-]+)")
-#: How the history begins the titles of builder's layers.
-_OURS = "builder: "
 
 
 @dataclass(frozen=True)
@@ -117,25 +114,3 @@ def described_image(
     config = Descriptor.from_json(parse_manifest(manifest, descriptor, where)["config"])
     layer = Layer(sif, sif.digest, title=sif.annotations.get(TITLE, ""))
     return Image((layer,), read(config), config, manifest, descriptor)
-
-
-def layers_by_name(image: Image) -> dict[str, dict[str, int]]:
-    """Return the bytes of the layers by name and digest, from the bottom up.
-
-    The names have no versions, so those of two months can be compared.
-
-    A name is ``pip torch``, ``conda group 3``, ``bytecode of pip torch``, the title of another
-    layer of builder's, or ``base``.
-    """
-    found: dict[str, dict[str, int]] = {}
-    for layer in image.layers:
-        found.setdefault(_name(layer), {})[layer.descriptor.digest] = layer.descriptor.size
-    return found
-
-
-def _name(layer: Layer) -> str:
-    title = layer.title.removeprefix(_OURS)
-    if content := content_of(title):
-        return f"{BYTECODE_TITLE if content.kind == 'bytecode' else ''}{content.name}"
-    is_ours = title != layer.title or TITLE in layer.descriptor.annotations
-    return title if is_ours else "base"

@@ -28,6 +28,7 @@ from builder.core.store.folders import CacheFolders
 from builder.core.store.leftovers import temporary_folder
 from builder.core.version import __version__
 from builder.core.workspace import Workspace
+from builder.deliver.history import layers_by_name
 from builder.deliver.project import Project
 from builder.formats.oci.digest import sha256
 from builder.lock.config.explain import first_problem
@@ -35,7 +36,7 @@ from builder.lock.config.recipe import Recipe, load_recipe
 from builder.lock.inputs import Inputs
 from builder.lock.urls import recipe_urls
 
-from .published import described_image, layers_by_name
+from .published import described_image
 from .testers import Release
 
 _GIVEN = ("org.opencontainers.image.source", "org.opencontainers.image.revision")
@@ -48,7 +49,7 @@ class Difference:
     """A layer, or a value of config or manifest, that differs."""
 
     name: str
-    """The name of a layer (:func:`builder.deliver.publishing.published.layers_by_name`), or the
+    """The name of a layer (:func:`builder.deliver.history.layers_by_name`), or the
     path of a value: ``config.Env[3]``."""
     expected: str
     """The published digest or value; empty: it is not in the published image."""
@@ -212,7 +213,7 @@ def _layers(image: Image) -> dict[str, str]:
     )
     return {
         f"{name} ({number})" if number > 1 else name: digest
-        for name, digests in layers_by_name(described).items()
+        for name, digests in layers_by_name(described.layers).items()
         for number, digest in enumerate(digests, 1)
     }
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from builder.core.model import Image, Manager
+from builder.deliver.history import layers_by_name
 from builder.deliver.smoke.changes import ReportComparison, compare
 from builder.deliver.smoke.reports import ReportError, StoredReport, parse_report
 from builder.deliver.smoke.values import mapping, mappings
@@ -15,7 +16,7 @@ from builder.formats.oci.image import image_blobs
 from builder.formats.registry.answer import MAX_SMALL_BLOB
 from builder.lock.changes import LockChange, LockChanges, compare_locks
 
-from .published import PublishedImage, layers_by_name
+from .published import PublishedImage
 from .release import SBOM, SMOKE_REPORT
 from .sbom import INSIDE
 
@@ -75,7 +76,7 @@ def compare_published(old: PublishedImage, new: PublishedImage) -> ReleaseChange
         LockError: an image has no attached lock, or a damaged one.
         RegistryError, ImageError: what is attached is damaged, or cannot be read.
     """
-    before, after = layers_by_name(old.image), layers_by_name(new.image)
+    before, after = layers_by_name(old.image.layers), layers_by_name(new.image.layers)
     here = {blob.digest for blob in image_blobs(old.image)}
     locks = compare_locks(old.lock(), new.lock())
     return ReleaseChanges(

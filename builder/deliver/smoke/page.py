@@ -6,7 +6,8 @@ The template escapes all text.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -14,17 +15,16 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from builder.bench.report import format_value
 from builder.core.datafiles import read_beside
+from builder.core.text import human_bytes
+from builder.deliver.history import History, told_apart
 
 from .changes import OUTCOME_ORDER, Change, ReportComparison, compare
 from .reports import StoredReport, completed_runs
-from .table import AB_ADVICE
 from .values import Report, devices_of, figures_of, findings_of, mapping, state_text
 
 #: The number of images that the page shows, the newest ones.
 IMAGES = 12
 _STATUS_ORDER = {"fail": 0, "warn": 1, "pass": 2, "skip": 3}
-#: The drawing of a trend.
-_WIDTH, _HEIGHT, _MARGIN = 220.0, 48.0, 6.0
 
 Targets = Mapping[str, tuple[Sequence[StoredReport], Sequence[str]]]
 """By target: what :func:`builder.deliver.smoke.reports.read_folder` returns."""
@@ -36,7 +36,7 @@ class ImageRuns:
 
     digest: str
     label: str
-    """The dated tag, otherwise the day of the first run."""
+    """The dated tag, otherwise the day of the first run; with the digest if several have it."""
     runs: tuple[StoredReport, ...]
     """The newest one last."""
     comparison: ReportComparison | None = None
@@ -53,16 +53,12 @@ class ImageRuns:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A figure over the images, as points of an SVG polyline."""
+    """A figure over the images."""
 
-    id: str
-    model: str
-    points: str
-    """Empty for a single image."""
-    first: str
-    last: str
-    outcome: str
-    """``slower``, ``faster`` or ``same``, against the image before."""
+    change: Change
+    """The newest one; ``same`` if the newest image was not measured."""
+    figures: tuple[tuple[str, float, int], ...]
+    """The label of each image, its median, and of how many runs; the newest one last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +102,11 @@ class TargetView:
 
 
 def render(
-    targets: Sequence[TargetView], untested: Mapping[str, Sequence[str]], *, made: str
+    targets: Sequence[TargetView],
+    untested: Mapping[str, Sequence[str]],
+    *,
+    made: str,
+    histories: Mapping[str, History],
 ) -> str:
     """Return the page.
 
@@ -114,8 +114,9 @@ def render(
         targets: what is shown of each target.
         untested: by target without a report, a message for each file that cannot be read.
         made: the time that the page shows.
+        histories: the images of the targets that have a history.
     """
-    return _template().render(targets=targets, untested=untested, made=made, ab_advice=AB_ADVICE)
+    return _template().render(targets=targets, untested=untested, made=made, histories=histories)
 
 
 @functools.cache
@@ -123,7 +124,8 @@ def _template() -> Template:
     """Return the compiled template. To compile it takes longer than to render a page."""
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
-    environment.globals |= {"figures": figures_of, "state_text": state_text}
+    environment.globals |= {"figures": figures_of, "state_text": state_text, "bytes": human_bytes}
+    environment.globals |= {"value_text": format_value, "axis_top": axis_top}
     return environment.from_string(read_beside(__file__, "report.html.j2"))
 
 
@@ -149,31 +151,37 @@ def group_by_image(stored: Sequence[StoredReport]) -> list[ImageRuns]:
     for report in stored:
         groups.setdefault(report.digest or report.source, []).append(report)
     images = list(groups.items())[-IMAGES:]
-    return [ImageRuns(d, runs[0].tag or runs[0].started[:10], tuple(runs)) for d, runs in images]
+    labels = told_apart({digest: runs[0].tag or runs[0].started[:10] for digest, runs in images})
+    return [ImageRuns(digest, labels[digest], tuple(runs)) for digest, runs in images]
 
 
 def trends_of(images: Sequence[ImageRuns]) -> list[Trend]:
     """Return the trend of each figure that changed with an image, the slower ones first."""
-    series: dict[tuple[str, str], list[Change]] = {}
-    for image in images:
-        for change in image.comparison.changes if image.comparison else ():
-            series.setdefault((change.id, change.model), []).append(change)
+    series: dict[tuple[str, str], list[tuple[str, str, Change]]] = {}
+    for old, new in pairwise(images):
+        for change in new.comparison.changes if new.comparison else ():
+            labelled = (old.label, new.label, change)
+            series.setdefault((change.id, change.model), []).append(labelled)
     newest = set(images[-1].comparison.changes) if images[-1].comparison else set()
-    trends = [_trend(changes, is_new=changes[-1] in newest) for changes in series.values()]
-    return sorted(trends, key=lambda trend: OUTCOME_ORDER[trend.outcome])
+    trends = [_trend(changes, newest) for changes in series.values()]
+    return sorted(trends, key=lambda trend: OUTCOME_ORDER[trend.change.outcome])
 
 
-def _trend(changes: Sequence[Change], *, is_new: bool) -> Trend:
-    """Return the line through the images' medians, at least 16 % high: steady looks steady."""
-    values = [changes[0].old, *(change.new for change in changes)]
-    middle = (max(values) + min(values)) / 2
-    half = max((max(values) - min(values)) / 2, 0.08 * middle)
-    step = (_WIDTH - 2 * _MARGIN) / (len(values) - 1)
-    scale = (_HEIGHT / 2 - _MARGIN) / half
-    points = " ".join(
-        f"{_MARGIN + i * step:.1f},{_HEIGHT / 2 - (value - middle) * scale:.1f}"
-        for i, value in enumerate(values)
-    )
-    newest = changes[-1]
-    first, last = (format_value(value, newest.unit) for value in (values[0], values[-1]))
-    return Trend(newest.id, newest.model, points, first, last, newest.outcome if is_new else "same")
+def _trend(series: Sequence[tuple[str, str, Change]], newest: set[Change]) -> Trend:
+    """Return the medians of the images.
+
+    Args:
+        series: the labels of the older and the newer image, and the change between them.
+        newest: the changes of the newest image.
+    """
+    (label, _, first), last = series[0], series[-1][2]
+    medians = [(label, change.new, change.new_runs) for _, label, change in series]
+    figures = ((label, first.old, first.runs), *medians)
+    return Trend(last if last in newest else replace(last, outcome="same"), figures)
+
+
+def axis_top(values: Iterable[float]) -> float:
+    """Return a round number at or above these, half of which is round, too: the end of an axis."""
+    most = max(values, default=0.0) or 1.0
+    unit = 10.0 ** math.floor(math.log10(most))
+    return next(step * unit for step in (1, 2, 4, 6, 8, 10) if step * unit >= most)

@@ -112,7 +112,7 @@ def test_damage(number: int) -> None:
         compare([good], [stored, good, stored])
         if stored.report["measurements"]:
             assert to_bytes(share([stored.report])).isascii()
-        page = render([view("x", [good, stored], ())], {}, made="now")
+        page = render([view("x", [good, stored], ())], {}, made="now", histories={})
         assert page.encode("utf-8", "surrogatepass")
         render_changes(compare([good], [stored]), "x")
         table(SmokeReport(stored.report["verdict"], stored.report, "docker", "sha256:" + "0" * 64, 1.0))
