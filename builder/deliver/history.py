@@ -18,10 +18,8 @@ from builder.build.engines.base import BuildResult
 from builder.core.errors import BuilderError
 from builder.core.model import Descriptor, Layer
 from builder.core.store.files import write_atomic
-from builder.formats.layers.grouping import BYTECODE_TITLE, content_of
 from builder.formats.oci.documents import read_document
 from builder.formats.oci.manifest import read_image
-from builder.formats.registry.oras import TITLE
 from builder.formats.trees.inside import own_path
 
 #: What follows the target's name in the name of its file.
@@ -105,6 +103,10 @@ def layers_by_name(layers: Iterable[Layer]) -> dict[str, dict[str, int]]:
 
 
 def _name(layer: Layer) -> str:
+    # a build with nothing changed needs neither
+    from builder.formats.layers.grouping import BYTECODE_TITLE, content_of
+    from builder.formats.registry.oras import TITLE
+
     title = layer.title.removeprefix(_OURS)
     if content := content_of(title):
         return f"{BYTECODE_TITLE if content.kind == 'bytecode' else ''}{content.name}"

@@ -46,7 +46,6 @@ from builder.lock.file import earlier_lock, read_lock
 from builder.lock.groups import chosen_groups
 from builder.lock.inputs import Inputs, stale_reasons
 
-from .history import record_image
 from .pulled import forget_pull, recorded_pull
 
 if TYPE_CHECKING:
@@ -327,17 +326,21 @@ class Project:
         folder = layout or self.layout
         name = tag or result.recipe.name
         forget_pull(folder, name)
-        record_image(self.root, result)
         if result.definition is not None:
             suffix, text = result.definition
             write_if_changed(folder / f"{name}.{suffix}", text.encode())
+        is_new = True
         if isinstance(result.artifact, SifImage):
-            sif = folder / f"{name}.sif"
-            with working(self.work.reporter, f"writing {sif}"):
-                self.work.store.place(result.artifact.path, sif, result.artifact.digest)
-            return sif
-        with working(self.work.reporter, f"writing {name} into {folder}"):
-            write_layout(result.artifact, folder, name, self.work.store)
+            folder = folder / f"{name}.sif"
+            with working(self.work.reporter, f"writing {folder}"):
+                self.work.store.place(result.artifact.path, folder, result.artifact.digest)
+        else:
+            with working(self.work.reporter, f"writing {name} into {folder}"):
+                is_new = write_layout(result.artifact, folder, name, self.work.store)
+        if is_new:
+            from .history import record_image  # a build with nothing changed needs none
+
+            record_image(self.root, result)
         return folder
 
     def stored(self, recipe: Recipe) -> StoredImage | None:

@@ -1,4 +1,4 @@
-"""The history of smoke tests as one HTML page: no network, no script, light and dark.
+"""The history of images and smoke tests as one HTML page: no network, no script, light and dark.
 
 The template escapes all text.
 """

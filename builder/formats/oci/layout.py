@@ -61,7 +61,7 @@ def blob_path(folder: Path, digest: str) -> Path:
 
 def write_layout(
     image: Image, folder: Path, tag: str | None, store: Store, *, durable: bool = True
-) -> None:
+) -> bool:
     """Add an image to an OCI layout, which is created if necessary; its other images stay.
 
     Blobs are hard links to the store's files where the file system allows it, else copies; their
@@ -77,6 +77,9 @@ def write_layout(
         store: records which blobs of the layout were verified.
         durable: whether the image has to survive a power loss; False for a layout that is removed
             soon.
+
+    Returns:
+        Whether ``index.json`` had another image, or none, by this tag.
 
     Raises:
         ImageError: a base layer is not on this machine, a layer is corrupt, or the folder is
@@ -109,6 +112,7 @@ def write_layout(
             # the writer before may have been killed before it synced the index
             if durable and not changed:
                 sync_files([index_file])
+            return changed
 
 
 def _sync_blobs(image: Image, folder: Path) -> None:

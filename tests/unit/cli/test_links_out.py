@@ -84,7 +84,7 @@ def test_project_behind_link(do: Cli, copy: TinyProject, tmp_path: Path) -> None
 
 
 def test_reports(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
-    (copy.root / "reports").mkdir()
+    (copy.root / "reports").mkdir(exist_ok=True)
     (copy.root / "reports" / "tiny").symlink_to(tmp_path)
     result = do("report", "tiny")
     assert result.code == 3 and f"rm {copy.root / 'reports' / 'tiny'}" in result.err

@@ -221,7 +221,7 @@ def test_pictures() -> None:
     assert '<i class="new" style="width: 52.5%">' in html, "210 of 400 MB"
     size = "26.09 built 2026-09-01 08:00 250.1 MB 26.11 built 2026-11-01 08:00 260.1 MB 0 200.0 MB 400.0 MB"
     assert size in text
-    assert "9.25 s for the first build of 26.11" in text and "base 2 s layers 7.25 s 0 4 s 8 s" in text
+    assert "9.2 s for the first build of 26.11" in text and "base 2.0 s layers 7.2 s 0 4.0 s 8.0 s" in text
 
 
 def test_one_image_picture() -> None:
