@@ -41,9 +41,8 @@ def report(
     from builder.deliver.smoke.reports import read_folder
 
     folder = context.project.reports
-    recorded = [path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}")]
-    chosen = _targets(context.project, names, recorded)
-    found = {name: read_folder(folder / name) for name in chosen}
+    built = [path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}")]
+    found = {name: read_folder(folder / name) for name in _targets(context.project, names, built)}
     for _, problems in found.values():
         for problem in problems:
             context.output.warn(problem)
@@ -52,8 +51,7 @@ def report(
     made = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     views = [view(name, *read) for name, read in found.items() if read[0]]
     untested = {name: problems for name, (stored, problems) in found.items() if not stored}
-    images = {name: read_images(folder / f"{name}{SUFFIX}") for name in found}
-    histories = {name: History.of(known) for name, known in images.items() if known}
+    histories = {name: History.of(known) for name in found if (known := read_images(folder, name))}
     write_output(path, render(views, untested, made=made, histories=histories).encode())
     targets = {target.name: target.verdict for target in views}
     context.output.result({"file": path.absolute(), "targets": targets}, f"the page: {path}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,7 +58,7 @@ def record_image(root: Path, result: BuildResult, tags: Sequence[str] = ()) -> N
     """
     with suppress(BuilderError, OSError):
         path = own_path(root, "reports") / f"{result.recipe.name}{SUFFIX}"
-        known = read_images(path)
+        known = read_images(path.parent, result.recipe.name)
         found = next((record for record in known if record.digest == result.digest), None)
         record = found or _record(result)
         record = replace(record, tags=tuple(dict.fromkeys([*tags, *record.tags])))
@@ -69,10 +69,16 @@ def record_image(root: Path, result: BuildResult, tags: Sequence[str] = ()) -> N
         write_atomic(path, TypeAdapter(list[ImageRecord]).dump_json([*kept, record]))
 
 
-def read_images(path: Path) -> list[ImageRecord]:
-    """Return the history in a file, the newest build last; empty if it cannot be read."""
+def read_images(folder: Path, target: str) -> list[ImageRecord]:
+    """Return a target's history, the newest build last; empty if it cannot be read.
+
+    Args:
+        folder: ``reports`` of the project.
+        target: its name.
+    """
     try:
-        return TypeAdapter(list[ImageRecord]).validate_json(read_document(path))
+        data = read_document(folder / f"{target}{SUFFIX}")
+        return TypeAdapter(list[ImageRecord]).validate_json(data)
     except (OSError, BuilderError, ValidationError):
         return []
 
@@ -144,16 +150,14 @@ class History:
         shown = [image for image in by_time if image.tags or image is new]
         return cls(labels, new, old, shown if len(shown) > 1 else by_time)
 
-    def parts(self, image: ImageRecord, other: ImageRecord | None) -> list[tuple[str, int, int]]:
-        """Return the layers of an image, from the bottom up.
+    def parts(self, one: ImageRecord, other: ImageRecord | None) -> Iterator[tuple[str, int, int]]:
+        """Yield the layers of an image, from the bottom up.
 
-        Returns:
+        Yields:
             For each name its bytes, and how many of them the other image has, too.
         """
         theirs = {digest for _, digest, _ in other.layers} if other else set()
-        layers = [Layer(Descriptor("", d, size), "", title=t) for t, d, size in image.layers]
-        found = []
+        layers = [Layer(Descriptor("", d, size), "", title=t) for t, d, size in one.layers]
         for name, blobs in layers_by_name(layers).items():
             shared = sum(size for digest, size in blobs.items() if digest in theirs)
-            found.append((name, sum(blobs.values()), shared))
-        return found
+            yield name, sum(blobs.values()), shared
