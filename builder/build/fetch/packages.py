@@ -214,7 +214,7 @@ class _Fetcher:
     def _check_reachable(self, place: Url) -> None:
         if self._work.settings.offline:
             raise NotAvailable("offline")
-        if not place.is_web:
+        if not place.url.startswith(("http://", "https://")):
             raise NotAvailable("not an http, https or file URL")
         if place.host in self._unreachable:
             raise NotAvailable("the host does not answer")

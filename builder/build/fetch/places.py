@@ -98,11 +98,6 @@ class Url:
         """Host and port."""
         return urlsplit(self.url).netloc.rpartition("@")[2]
 
-    @property
-    def is_web(self) -> bool:
-        """Whether it can be requested over HTTP."""
-        return self.url.startswith(("http://", "https://"))
-
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:

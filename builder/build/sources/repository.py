@@ -81,10 +81,6 @@ class Repository:
             "lock again: builder lock; or name a repository that has the commit (BUILDER_MIRRORS='FROM=TO')",
         )
 
-    def tree_of(self, commit: str) -> str:
-        """Return the hash of the tree of a commit that is in the cache."""
-        return self.git.text("rev-parse", "--verify", f"{commit}^{{tree}}")
-
     def history(self, commit: str) -> Git:
         """Return a repository with a commit, its history and all tags, without files.
 

@@ -121,7 +121,7 @@ def _git(opening: _Opening) -> tuple[Path, LockedSource]:
         else:
             commit = pinned.commit
             repository.require(commit)
-        tree = repository.tree_of(commit)
+        tree = repository.git.text("rev-parse", "--verify", f"{commit}^{{tree}}")
         if pinned is not None and tree != pinned.tree:
             raise HashMismatch(
                 f"{opening.shown}: commit {commit} has the tree {tree}, the lock has {pinned.tree}",
