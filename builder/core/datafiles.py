@@ -42,6 +42,12 @@ def table(module: str, name: str) -> Any:
     return yaml.load(read_beside(module, name), loader)  # noqa: S506 both loaders are safe
 
 
+@functools.cache
+def patterns(module: str, name: str, flags: int = 0) -> re.Pattern[str]:
+    """Return an expression for any of the patterns in a file beside a module, one in each line."""
+    return re.compile("|".join(read_beside(module, name).splitlines()), flags)
+
+
 def search(patterns: str, text: str, flags: int = 0) -> re.Match[str] | None:
     """Find the first of some patterns in a text; a table has one pattern in each line."""
     return re.search("|".join(patterns.splitlines()), text, flags)

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from builder.core.datafiles import read_beside
 from builder.core.errors import FetchError, LockError, SolveError, UsageError
 from builder.core.limits import run_tool
 from builder.core.model import MAIN, Lock, LockedPackage, LockRecord
@@ -124,10 +125,9 @@ def _solve(
 
 
 def _command(platform: str, program: Path) -> list[str]:
-    command = [sys.executable, "-m", "conda_lock", "lock", "--conda", str(program)]
-    command += ["--file", "environment.yml", "--platform", platform, "--lockfile", "conda-lock.yml"]
-    command += ["--virtual-package-spec", "virtual.yml", "--log-level", "WARNING"]
-    return [*command, "--pypi_to_conda_lookup_file", "names.json"]
+    options = read_beside(__file__, "conda_lock_options.txt").split()
+    command = [sys.executable, "-m", "conda_lock", "lock", *options]
+    return [*command, "--conda", str(program), "--platform", platform]
 
 
 def _run(command: Sequence[str], work: Path, request: SolveRequest) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from typing import IO
 
 from builder.core import tarheaders as tar
-from builder.core.datafiles import read_beside, table
+from builder.core.datafiles import patterns, table
 from builder.core.errors import ImageError
 from builder.formats.trees.bounds import MAX_CONTENT, Tally
 from builder.formats.trees.reader import TarReader
@@ -74,14 +73,8 @@ def _is_dropped(name: str, member: tar.TarHeader) -> bool:
     if member.flag not in (tar.FILE, tar.DIRECTORY, tar.SYMLINK, tar.HARDLINK):
         return True
     is_folder = member.flag == tar.DIRECTORY
-    is_setting = bool(_any_of(_SETTINGS).fullmatch(name))
+    is_setting = bool(patterns(__file__, _SETTINGS).fullmatch(name))
     return is_setting or is_left_out(name, is_folder=is_folder)
-
-
-@functools.cache
-def _any_of(table: str) -> re.Pattern[str]:
-    """Return the pattern of the paths that a line of a table beside this module matches."""
-    return re.compile("|".join(read_beside(__file__, table).splitlines()))
 
 
 def is_left_out(name: str, *, is_folder: bool) -> bool:
@@ -92,7 +85,7 @@ def is_left_out(name: str, *, is_folder: bool) -> bool:
         is_folder: folders of logs stay, because programs expect them.
     """
     is_log = bool(_LOG.fullmatch(name)) and not is_folder
-    return is_log or bool(_any_of(_DROPPED).fullmatch(name))
+    return is_log or bool(patterns(__file__, _DROPPED).fullmatch(name))
 
 
 def _header(name: str, member: tar.TarHeader, epoch: int) -> tarfile.TarInfo:

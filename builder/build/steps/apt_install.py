@@ -19,7 +19,7 @@ from builder.build.bases.image import BaseImage
 from builder.build.bases.mmdebstrap import DPKG_OPTIONS
 from builder.build.fetch.packages import fetch_packages
 from builder.build.run.base import Mount
-from builder.core.datafiles import read_beside, script
+from builder.core.datafiles import patterns, script
 from builder.core.errors import FetchError
 from builder.core.model import Fetched, Layer, OsPackage
 from builder.core.store.leftovers import temporary_folder
@@ -39,7 +39,6 @@ TITLE = "OS packages"
 FORMAT = 2
 #: Made by packages when they are installed: secrets that all containers of the image would share,
 #: and caches with times in them.
-_LEFT_OUT = re.compile("|".join(read_beside(__file__, "apt_left_out.txt").splitlines()))
 _OPTIONS = (
     *("APT::Sandbox::User=root", "APT::Install-Recommends=false", "Dpkg::Use-Pty=0"),
     *("Dir::Etc::SourceList=/dev/null", "Dir::Etc::SourceParts=/dev/null"),
@@ -168,8 +167,8 @@ def _script(install: OsInstall) -> str:
 
 def _is_left_out(entry: Entry) -> bool:
     """Return whether a path, or that of a whiteout, differs between runs or must be in no image."""
-    name = entry.path.replace("/.wh.", "/")
-    return is_left_out(name, is_folder=entry.kind == "dir") or bool(_LEFT_OUT.fullmatch(name))
+    name, left_out = entry.path.replace("/.wh.", "/"), patterns(__file__, "apt_left_out.txt")
+    return is_left_out(name, is_folder=entry.kind == "dir") or bool(left_out.fullmatch(name))
 
 
 def _record(install: OsInstall, work: Workspace) -> Path:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from builder.core.datafiles import patterns
 from builder.core.errors import ConfigError
 from builder.core.model import canonical_json
 from builder.core.store.files import sha256_file, space_errors
@@ -38,17 +39,11 @@ MAX_BYTES = 4 << 30
 #: Files that tell a build what it reads.
 _BUILD_FILES = (*PROJECT_FILES, "setup.cfg", "MANIFEST.in", "CMakeLists.txt", "meson.build")
 #: Files that a build may read although no other file names them.
-_SOURCE = re.compile(
-    r"(?i).+\.(py|pyi|pyx|pxd|pxi|c|cc|cpp|cxx|cu|cuh|h|hh|hpp|hxx|f|f\d\d|rs|go|toml|cfg|in|cmake|build)"
-    r"|cmakelists\.txt|makefile|(readme|licen[cs]e|copying|notice|authors|version)\b.*"
-)
+_SOURCE = patterns(__file__, "source_files.txt", re.IGNORECASE)
 _WORD = r"(?<![\w-])%s(?![\w-])"
 #: Paths that builder or its user writes for builder, relative to the folder of the project or of the package,
 #: which may have been a project once.
-_BUILDERS = re.compile(
-    r"wheels/([0-9a-f]{12}/)?[^/]+\.whl|(recipes|sites)/[^/]+\.ya?ml"
-    r"|(.*/)?[^/]+\.lock\.yml(\.unfinished)?|.*\.egg-info(/.*)?"
-)
+_BUILDERS = patterns(__file__, "own_files.txt")
 
 
 @dataclass(frozen=True, slots=True)
