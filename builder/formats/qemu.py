@@ -23,7 +23,7 @@ from pathlib import Path
 
 from builder.core.errors import RunnerError
 
-from .oci.config import host_architecture
+from .oci.image import host_architecture
 
 #: By the OCI's name of the processor: qemu's name, and ELF's number (elf.h: e_machine).
 _PROCESSORS = {"amd64": ("x86_64", 62), "arm64": ("aarch64", 183)}

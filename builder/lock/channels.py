@@ -18,7 +18,7 @@ from builder.core.parallel import in_parallel
 from builder.core.redact import redact
 from builder.core.settings import Settings
 from builder.core.store.folders import CacheFolders
-from builder.core.store.leftovers import temporary_folder
+from builder.core.store.temporary import temporary_folder
 from builder.formats.net.mirrors import mirrored_url, moved_back
 from builder.formats.net.trust import trusted
 from builder.formats.net.urlvariables import expanded

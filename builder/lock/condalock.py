@@ -24,7 +24,7 @@ from builder.core.limits import run_tool
 from builder.core.model import MAIN, Lock, LockedPackage, LockRecord
 from builder.core.progress import working
 from builder.core.redact import redact
-from builder.core.store.leftovers import temporary_folder
+from builder.core.store.temporary import temporary_folder
 from builder.formats.net.trust import network_variables
 
 from .channels import SolverChannel, named_channels, stored_url

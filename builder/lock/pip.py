@@ -34,15 +34,15 @@ from builder.core.markers import applies
 from builder.core.model import LockedPackage
 from builder.core.redact import redact
 from builder.core.settings import Settings
-from builder.core.store.leftovers import temporary_folder
+from builder.core.store.temporary import temporary_folder
 
 from .config.fields import line
-from .config.safetoml import loads
 from .indexes import Indexes, check_kind, find_indexes
 from .names import conda_mapping, pypi_name
 from .request import SolveRequest, WheelBuilder
 from .sourcesolve import SourceSolver, write_stub
 from .spec import SourceSpec, Spec
+from .tomlfile import loads
 from .uv import run_uv
 from .wheels import WheelChooser
 

@@ -43,7 +43,7 @@ from builder.formats.layers.wheel_archive import WheelArchive
 
 from .config.steps import WheelBuild
 from .indexes import Indexes
-from .manifests.keys import build_settings
+from .manifests.reader import build_settings
 from .names import conda_mapping, pypi_name
 from .request import BuiltWheel, SolveRequest, WheelBuilder
 from .sdists import find_sdists, find_wheels

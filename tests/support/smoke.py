@@ -24,7 +24,7 @@ from builder.bench.core import RankPosition, Run
 from builder.bench.examine import perform
 from builder.bench.options import parse
 from builder.bench.probes import PROBES
-from builder.build.image.smoke_program import smoke_program
+from builder.build.image.files import smoke_program
 from tests.support.fake_torch import fake_torch
 from tests.support.schema import check_report
 

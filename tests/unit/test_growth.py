@@ -415,7 +415,7 @@ OTHERS = {
         "lock/record.py", "lock/sourcerecords.py",
     ], "JSON: the row formats/oci/documents.py"),
     **dict.fromkeys([
-        "build/bytecode/compile.py", "build/bytecode/layers.py", "build/image/smoke_program.py",
+        "build/bytecode/compile.py", "build/bytecode/layers.py", "build/image/files.py",
         "build/wheels/driver.py", "build/wheels/run.py", "cli/unchanged.py", "core/datafiles.py",
         "core/store/records.py", "deliver/publishing/reuse.py", "deliver/publishing/smoke_record.py",
         "formats/sif/assign.py", "formats/trees/rootfs.py", "lock/config/schema.py",
@@ -431,7 +431,6 @@ OTHERS = {
     "build/wheels/backend.py": "the rows lock/tomlfile.py, cli/start/imports.py and formats/net/pipconfig.py",
     "cli/start/found.py": "the row lock/environment.py",
     "formats/layers/wheel.py": "lines of csv",
-    "lock/config/safetoml.py": "the row lock/tomlfile.py",
 }  # fmt: skip
 
 

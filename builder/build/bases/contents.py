@@ -23,7 +23,7 @@ from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.store.records import Record
 from builder.core.workspace import Workspace
-from builder.formats.oci.config import DEFAULT_PATH, config_environment
+from builder.formats.oci.image import DEFAULT_PATH, config_environment
 from builder.formats.trees.member import Kind, real_path
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source

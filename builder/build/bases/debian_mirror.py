@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from builder.core.datafiles import read_beside, search
 from builder.core.settings import Settings
-from builder.core.store.leftovers import temporary_folder
+from builder.core.store.temporary import temporary_folder
 from builder.formats.net.apt import parse_stanzas, uris_of
 from builder.formats.net.proxies import proxy_for
 from builder.formats.net.trust import authorities, write_bundle

@@ -21,15 +21,14 @@ from builder.core.progress import working
 from builder.core.redact import redact
 from builder.core.settings import Settings, user_name
 from builder.core.store.files import CHUNK, require_space
-from builder.core.store.leftovers import SHARED_FOLDERS, temporary_folder
 from builder.core.store.subordinate import ranges, ranges_hint
+from builder.core.store.temporary import SHARED_FOLDERS, temporary_folder
 from builder.core.tarheaders import TarEnd, TarError
 from builder.core.text import human_seconds
 from builder.core.workspace import Workspace
 from builder.formats.net.apt import parse_stanzas, uris_of
 from builder.formats.net.trust import network_hint
-from builder.formats.oci.config import DEFAULT_PATH, host_architecture
-from builder.formats.oci.image import plain_image
+from builder.formats.oci.image import DEFAULT_PATH, host_architecture, plain_image
 from builder.formats.qemu import is_registered, registration_hint
 from builder.formats.trees.member import counted
 

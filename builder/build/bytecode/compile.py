@@ -34,8 +34,8 @@ from builder.core.model import Image, Layer, LockedPackage
 from builder.core.parallel import in_parallel
 from builder.core.progress import working
 from builder.core.store.blobs import Store
-from builder.core.store.leftovers import temporary_folder
 from builder.core.store.reading import read_foreign
+from builder.core.store.temporary import temporary_folder
 from builder.core.text import visible
 from builder.formats.layers.cache import recorded_layer
 from builder.formats.layers.content import read_whole

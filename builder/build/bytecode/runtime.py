@@ -31,8 +31,7 @@ from builder.formats.layers.content import read_whole
 from builder.formats.layers.elf import Needed, needed_by
 from builder.formats.layers.entry import Entry
 from builder.formats.layers.libraries import Libraries, is_library, recorded_libraries, with_needed
-from builder.formats.oci.config import config_environment
-from builder.formats.oci.image import image_of
+from builder.formats.oci.image import config_environment, image_of
 from builder.formats.trees.member import Content, Kind, Member, ancestors, real_path
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source

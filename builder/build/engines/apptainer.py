@@ -22,8 +22,8 @@ from builder.core.errors import ImageError
 from builder.core.model import Image, SifImage
 from builder.core.settings import Settings
 from builder.core.store.files import require_space, sha256_file, space_errors
-from builder.core.store.leftovers import temporary_folder
 from builder.core.store.subordinate import ranges
+from builder.core.store.temporary import temporary_folder
 from builder.formats.net.urlvariables import is_own
 from builder.formats.oci.layout import write_layout
 from builder.formats.sif.singularity import Metadata

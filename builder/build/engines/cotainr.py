@@ -33,7 +33,7 @@ from builder.build.run.process import execute
 from builder.core.errors import UsageError
 from builder.core.model import Fetched, LockedBase, SifImage
 from builder.core.store.files import link_or_copy, space_errors
-from builder.core.store.leftovers import temporary_folder
+from builder.core.store.temporary import temporary_folder
 from builder.formats.layers.build import make_layer
 from builder.formats.oci.layout import write_layout
 

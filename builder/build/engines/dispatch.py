@@ -8,7 +8,7 @@ import logging
 from builder.build.engines import ENGINES
 from builder.core.errors import RunnerError, UsageError, refuse
 from builder.core.progress import working
-from builder.formats.oci.config import host_architecture
+from builder.formats.oci.image import host_architecture
 from builder.formats.qemu import cannot_run, is_registered, registration_hint
 from builder.lock.config.recipe import Recipe
 

@@ -23,7 +23,7 @@ from builder.core.errors import ImageError
 from builder.core.model import Layer
 from builder.core.progress import working
 from builder.core.store.files import CHUNK, require_space, space_errors
-from builder.core.store.leftovers import temporary_folder
+from builder.core.store.temporary import temporary_folder
 from builder.core.text import one_line
 from builder.formats.layers.build import make_layer
 

@@ -18,7 +18,7 @@ from builder.formats.layers.cache import FORMAT, cache_key
 from builder.formats.layers.conda_order import link_order
 from builder.formats.layers.entry import LinkContext
 from builder.formats.layers.packages import Fetch, Packages
-from builder.formats.oci.config import config_environment
+from builder.formats.oci.image import config_environment
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.steps import WheelBuild
 from builder.lock.config.yamlfile import place_of

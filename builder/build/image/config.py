@@ -27,8 +27,7 @@ from builder.core.model import (
     Manager,
 )
 from builder.core.redact import redact
-from builder.formats.oci.config import DEFAULT_PATH, SERVES_BASE, config_environment
-from builder.formats.oci.image import plain_image
+from builder.formats.oci.image import DEFAULT_PATH, SERVES_BASE, config_environment, plain_image
 from builder.formats.oci.reference import Reference
 from builder.lock.config.recipe import Recipe
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from builder.core.errors import RunnerError
 from builder.core.model import Image, SifImage
-from builder.core.store.leftovers import temporary_folder
+from builder.core.store.temporary import temporary_folder
 from builder.formats.sif.singularity import NOT_MOUNTED
 from builder.lock.config.site import GpuVendor
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from builder.core.errors import RunnerError
 from builder.core.model import Image, SifImage
 from builder.core.workspace import Workspace
-from builder.formats.oci.config import config_environment, host_architecture
+from builder.formats.oci.image import config_environment, host_architecture
 from builder.formats.oci.manifest import parse_config
 from builder.formats.qemu import cannot_run, is_registered, registration_hint
 from builder.formats.sif.read import read_sif

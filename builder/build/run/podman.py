@@ -16,8 +16,7 @@ from builder.core.errors import RunnerError
 from builder.core.model import Image
 from builder.core.progress import Reporter, working
 from builder.core.store.files import write_atomic
-from builder.core.store.leftovers import temporary_folder
-from builder.core.store.temporary import temporary_name
+from builder.core.store.temporary import temporary_folder, temporary_name
 from builder.core.store.walk import remove_tree
 from builder.core.workspace import Workspace
 from builder.formats.oci.layout import write_layout

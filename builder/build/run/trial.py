@@ -17,8 +17,7 @@ from builder.core.settings import Settings
 from builder.core.workspace import Workspace
 from builder.formats.layers.build import make_layer
 from builder.formats.layers.entry import Entry
-from builder.formats.oci.config import host_architecture
-from builder.formats.oci.image import image_of
+from builder.formats.oci.image import host_architecture, image_of
 
 from .base import Runner, RunOptions
 from .failures import Problem, hint_for

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from builder.core.errors import ConfigError, UsageError
 from builder.core.git import Git, GitError
-from builder.core.store.leftovers import temporary_folder
+from builder.core.store.temporary import temporary_folder
 from builder.core.store.walk import remove_tree
 from builder.core.workspace import Workspace
 from builder.formats.trees.ignore import checkout_of

@@ -14,7 +14,7 @@ from builder.core.model import LockedSource
 from builder.core.progress import working
 from builder.core.redact import redact, userinfo, without_userinfo
 from builder.core.store.files import space_errors
-from builder.core.store.leftovers import temporary_folder
+from builder.core.store.temporary import temporary_folder
 from builder.core.workspace import Workspace
 from builder.formats.net.urlvariables import expanded
 from builder.formats.trees.inside import PROJECT_FILES

@@ -22,7 +22,7 @@ from builder.build.run.base import Mount
 from builder.core.datafiles import patterns, script
 from builder.core.errors import FetchError
 from builder.core.model import Fetched, Layer, OsPackage
-from builder.core.store.leftovers import temporary_folder
+from builder.core.store.temporary import temporary_folder
 from builder.core.workspace import Workspace
 from builder.formats.layers.cache import cache_key, cached_layer
 from builder.formats.layers.entry import Entry

@@ -18,7 +18,7 @@ from builder.core.errors import BuilderError, FetchError, LockError, RunnerError
 from builder.core.model import OsPackage, SifImage
 from builder.core.progress import working
 from builder.core.redact import redact
-from builder.core.store.leftovers import temporary_folder
+from builder.core.store.temporary import temporary_folder
 from builder.core.text import human_bytes, visible
 from builder.core.workspace import Workspace
 from builder.lock.config.recipe import Recipe

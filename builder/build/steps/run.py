@@ -39,7 +39,7 @@ from builder.core.redact import redact
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.core.store.files import sha256_file, space_errors
-from builder.core.store.leftovers import temporary_folder
+from builder.core.store.temporary import temporary_folder
 from builder.core.text import human_bytes, visible
 from builder.core.workspace import Workspace
 from builder.formats.layers.build import make_layer

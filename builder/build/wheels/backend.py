@@ -22,7 +22,7 @@ from builder.build.sources.scm import Scm
 from builder.core.errors import WheelError
 from builder.core.store.reading import open_ordinary
 from builder.formats.trees.inside import PROJECT_FILES
-from builder.lock.config.safetoml import loads
+from builder.lock.tomlfile import loads
 
 #: What pip and uv use for a source without a ``[build-system]``.
 _LEGACY = "setuptools.build_meta:__legacy__"

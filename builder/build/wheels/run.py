@@ -25,8 +25,8 @@ from builder.core.errors import WheelError
 from builder.core.model import Fetched, Image, LockedPackage, SifImage
 from builder.core.progress import working
 from builder.core.settings import DEFAULT_EPOCH, Settings
-from builder.core.store.leftovers import temporary_folder
 from builder.core.store.reading import read_foreign
+from builder.core.store.temporary import temporary_folder
 from builder.core.workspace import Workspace
 from builder.formats.layers.wheel_archive import WheelArchive
 from builder.lock.config.recipe import Recipe

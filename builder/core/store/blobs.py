@@ -36,10 +36,9 @@ from .files import (
 )
 from .fingerprints import compare
 from .folders import CacheFolders
-from .leftovers import SHARED_FOLDERS, remove_left_behind
 from .locks import file_lock
 from .records import Record, T, read_record, write_record
-from .temporary import removed_after, temporary_name
+from .temporary import SHARED_FOLDERS, remove_left_behind, removed_after, temporary_name
 from .unchanged import look
 from .walk import Stuck
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from builder.core.errors import BuilderError
 from builder.core.parallel import in_parallel
 
-from .leftovers import remove_left_behind
-from .temporary import removed_after, temporary_beside
+from .temporary import remove_left_behind, removed_after, temporary_beside
 
 #: Files that are synced at the same time: the disk gets its requests in one queue.
 SYNC_THREADS = 8

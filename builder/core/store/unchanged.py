@@ -41,8 +41,8 @@ from builder.core.settings import Settings
 from builder.core.version import __version__
 
 from .folders import CacheFolders
-from .leftovers import SHARED_FOLDERS
 from .records import read_record, write_record
+from .temporary import SHARED_FOLDERS
 
 log = logging.getLogger(__name__)
 

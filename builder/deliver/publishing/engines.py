@@ -15,7 +15,7 @@ from builder.core.errors import BuilderError, RunnerError, UsageError
 from builder.core.progress import working
 from builder.core.settings import Settings
 from builder.core.store.files import space_errors, write_atomic
-from builder.core.store.leftovers import temporary_folder
+from builder.core.store.temporary import temporary_folder
 from builder.core.workspace import Workspace
 from builder.deliver.pulled import Pull
 from builder.formats.oci.manifest import parse_manifest

@@ -22,7 +22,7 @@ from builder.core.progress import working
 from builder.core.workspace import Workspace
 from builder.deliver.pulled import Pull, record_pull
 from builder.deliver.site.runtimes.table import runtime_of
-from builder.formats.oci.config import host_architecture
+from builder.formats.oci.image import host_architecture
 from builder.formats.oci.layout import write_layout
 from builder.formats.oci.manifest import through_indexes
 from builder.formats.oci.reference import Reference, is_digest, is_tag

@@ -25,7 +25,7 @@ from builder.core.model import Image
 from builder.core.redact import redact
 from builder.core.stages import BuildOptions
 from builder.core.store.folders import CacheFolders
-from builder.core.store.leftovers import temporary_folder
+from builder.core.store.temporary import temporary_folder
 from builder.core.version import __version__
 from builder.core.workspace import Workspace
 from builder.deliver.history import layers_by_name

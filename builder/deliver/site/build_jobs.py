@@ -18,8 +18,8 @@ from typing import Any
 
 from builder.core.errors import BuilderError, RunnerError, UsageError
 from builder.core.progress import QUIET, Reporter, working
-from builder.core.store.leftovers import temporary_folder
 from builder.core.store.reading import text_of
+from builder.core.store.temporary import temporary_folder
 from builder.formats.oci.layout import restore_tag
 from builder.lock.config.recipe import Recipe
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from builder.build.image.smoke_program import smoke_program
+from builder.build.image.files import smoke_program
 from builder.core.errors import UsageError
 from builder.core.model import Image, Lock, SifImage
 from builder.core.progress import QUIET, Reporter
-from builder.core.store.leftovers import temporary_folder
+from builder.core.store.temporary import temporary_folder
 from builder.core.workspace import Workspace
 from builder.deliver.site.job import BatchJob
 from builder.deliver.site.job_plan import plan_job

@@ -11,8 +11,8 @@ from pathlib import Path
 from builder.build.engines.base import BuildResult
 from builder.core.errors import UsageError
 from builder.core.progress import QUIET, Reporter, working
-from builder.core.store.leftovers import temporary_folder
 from builder.core.store.reading import text_of
+from builder.core.store.temporary import temporary_folder
 from builder.deliver.site.job import BatchJob
 from builder.deliver.site.job_plan import plan_job
 from builder.deliver.site.limits import slurm_time

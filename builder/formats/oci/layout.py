@@ -15,9 +15,8 @@ from builder.core.parallel import in_parallel
 from builder.core.store.blobs import Store
 from builder.core.store.durable import sync_files, sync_folder
 from builder.core.store.files import OUTPUT_HINT, space_errors, write_atomic
-from builder.core.store.leftovers import remove_left_behind
 from builder.core.store.locks import writer_lock
-from builder.core.store.temporary import removed_after, temporary_beside
+from builder.core.store.temporary import remove_left_behind, removed_after, temporary_beside
 from builder.core.store.unchanged import look
 
 from .digest import hex_of, sha256

@@ -19,9 +19,8 @@ from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.store.durable import sync_file, sync_folder
 from builder.core.store.files import copy_hashed, require_space, space_errors
-from builder.core.store.leftovers import remove_left_behind
 from builder.core.store.reading import Reader
-from builder.core.store.temporary import claimed
+from builder.core.store.temporary import claimed, remove_left_behind
 from builder.formats.oci.image import manifest_of
 from builder.formats.oci.manifest import parse_manifest
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from builder.core.datafiles import script, table
-from builder.formats.oci.config import DEFAULT_PATH, SERVES_BASE, config_environment
+from builder.formats.oci.image import DEFAULT_PATH, SERVES_BASE, config_environment
 from builder.formats.trees.member import Kind, Member
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source

@@ -21,11 +21,11 @@ from builder.formats.net.findlinks import url_path
 from builder.lock.config.explain import first_problem
 from builder.lock.config.merge import choices
 from builder.lock.config.recipe import Recipe
-from builder.lock.config.safetoml import loads
 from builder.lock.config.safeyaml import MAX_BYTES, load
 from builder.lock.config.yamlfile import not_yaml
 from builder.lock.file import LockEntry
 from builder.lock.spec import Environment, SourceSpec, Spec
+from builder.lock.tomlfile import loads
 from builder.lock.urls import filename_of, public
 from builder.lock.wheels import target_tags
 

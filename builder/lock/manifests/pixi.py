@@ -27,9 +27,8 @@ from builder.lock.config.merge import choices
 from builder.lock.spec import Spec
 from builder.lock.tomlfile import TomlFile, items, strings, table
 
-from .keys import check_keys, rules_of
 from .pyproject import PyProject
-from .reader import ManifestReader, source_line
+from .reader import ManifestReader, check_keys, rules_of, source_line
 
 #: Tables that count for all environments.
 _OF_ALL = ("workspace", "project", "exclude-newer")

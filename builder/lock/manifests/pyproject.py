@@ -32,8 +32,7 @@ from builder.lock.config.merge import choices
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.tomlfile import TomlFile, items, load_toml, strings, table
 
-from .keys import check_keys, refused, rules_of, settings_of_uv
-from .reader import ManifestReader, both, source_line
+from .reader import ManifestReader, both, check_keys, refused, rules_of, settings_of_uv, source_line
 
 #: The ``pyproject.toml`` with the settings of a uv workspace, and the folders of its projects by name.
 Workspace = tuple[TomlFile, dict[str, Path]]
@@ -81,7 +80,7 @@ class PyProject:
         """Refuse keys of other tools that builder would drop.
 
         Raises:
-            ConfigError: see :func:`builder.lock.manifests.keys.check_keys`.
+            ConfigError: see :func:`builder.lock.manifests.reader.check_keys`.
         """
         for file in {self._root.path: self._root, self.file.path: self.file}.values():
             check_keys(file, table(file.data, "tool", "uv"), "uv")

@@ -11,10 +11,9 @@ import pytest
 import builder.cli
 import builder.core.errors
 import builder.core.store.files
-from builder.build.image.smoke_program import smoke_program
+from builder.build.image.files import smoke_program
 from builder.core.store.blobs import Store
-from builder.formats.oci.config import config_environment
-from builder.formats.oci.image import plain_image
+from builder.formats.oci.image import config_environment, plain_image
 from builder.formats.oci.layout import read_layout, write_layout
 from tests.support.channel import Server, index_channel, make_package
 from tests.support.cli import Cli, tags

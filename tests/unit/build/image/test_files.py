@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.build.image.files import system_entries, whiteout_entries
-from builder.build.image.smoke_program import smoke_program
+from builder.build.image.files import smoke_program, system_entries, whiteout_entries
 from builder.core.errors import ConfigError
 from builder.core.model import Layer
 from builder.core.settings import Settings

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from builder import bench
-from builder.build.image.smoke_program import pack, smoke_program
+from builder.build.image.files import pack, smoke_program
 from tests.support.smoke import program, run
 
 PACKAGE = Path(bench.__file__).parent

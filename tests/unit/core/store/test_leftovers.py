@@ -10,8 +10,7 @@ import time
 import pytest
 
 from builder.core.store.blobs import Store
-from builder.core.store.leftovers import ABANDONED_S, remove_left_behind
-from builder.core.store.temporary import temporary_beside, temporary_name
+from builder.core.store.temporary import ABANDONED_S, remove_left_behind, temporary_beside, temporary_name
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +57,6 @@ def test_abandoned(tmp_path, monkeypatch):
     os.utime(path, (315532800, 315532800))
     now = time.time()
     for age, removed in ((0, 0), (ABANDONED_S - 60, 0), (ABANDONED_S + 60, 5)):
-        monkeypatch.setattr("builder.core.store.leftovers.time.time", lambda age=age: now + age)
+        monkeypatch.setattr("builder.core.store.temporary.time.time", lambda age=age: now + age)
         assert remove_left_behind(tmp_path) == removed
     assert not path.exists()

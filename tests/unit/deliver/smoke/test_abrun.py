@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from builder.build.image.smoke_program import smoke_program
+from builder.build.image.files import smoke_program
 from builder.core.errors import UsageError
 from builder.core.model import SifImage
 from builder.core.settings import Settings

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tomli
 
-from builder.lock.config.safetoml import MAX_TABLES, loads
+from builder.lock.tomlfile import MAX_TABLES, loads
 from tests.support.programs import run_program
 
 CLONE = Path(__file__).parents[4]

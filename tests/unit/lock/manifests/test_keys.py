@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from builder.core.errors import ConfigError
-from builder.lock.manifests.keys import build_settings, check_keys, rules_of, settings_of_uv
+from builder.lock.manifests.reader import build_settings, check_keys, rules_of, settings_of_uv
 from builder.lock.tomlfile import load_toml
 from builder.lock.uv import uv_program
 
