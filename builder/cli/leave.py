@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import NoReturn
 
-from builder.build.run.storage import remove_loaded
+from builder.build.run.leftovers import remove_loaded
 
 
 def leave(code: int) -> NoReturn:

@@ -14,7 +14,7 @@ from builder.build.engines import docker as docker_build
 from builder.build.image.archive import docker_load, has_containerd_store, write_docker_archive
 from builder.build.image.config import layer_limit
 from builder.build.run import docker as docker_run
-from builder.build.run import storage
+from builder.build.run import leftovers
 from builder.build.run.docker import DockerRunner, DockerStorage
 from builder.build.run.trial import trial_image
 from builder.core.errors import ImageError
@@ -55,7 +55,7 @@ def make(work: Workspace) -> MakeImage:
 def loads(any_docker: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Collects the names of the images that builder sends to the engine."""
     monkeypatch.setenv("DOCKER_HOST", any_docker.host)
-    monkeypatch.setattr(storage, "_loaded", {})
+    monkeypatch.setattr(leftovers, "_loaded", {})
     sent: list[str] = []
 
     def load(image: Image, repo_tag: str, client: Any) -> str:
@@ -110,7 +110,7 @@ def test_of_this_process(
     for _ in range(2):
         assert DockerRunner(work).run(image, ["/trial"]).returncode == 42
     assert len(loads) == 1
-    storage.remove_loaded()
+    leftovers.remove_loaded()
     assert ids(any_docker) == before
 
 
@@ -151,7 +151,7 @@ def test_most_layers(any_docker: DockerEngine, loads: list[str], make: MakeImage
     largest = make(*(f"many-{n}" for n in range(most - 1)))
     assert len(largest.layers) == most
     assert DockerRunner(work).run(largest, ["/trial"]).returncode == 42
-    storage.remove_loaded()
+    leftovers.remove_loaded()
     if not has_containerd_store(any_docker.client):
         larger = make(*(f"many-{n}" for n in range(most)))
         with pytest.raises(ImageError, match="max depth exceeded"):

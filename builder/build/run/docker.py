@@ -29,8 +29,9 @@ from builder.lock.config.site import GpuVendor
 from .base import CHANGED_IMAGE, SHM_SIZE, RunOptions
 from .failures import hint_for
 from .gpu import device_groups, gpu_devices
+from .leftovers import REPOSITORY
 from .process import TIMED_OUT, Completed, ProcessOutput
-from .storage import REPOSITORY, EngineRunner, Storage, container_name
+from .storage import EngineRunner, Storage, container_name
 
 _SOCKET = Path("/var/run/docker.sock")
 

@@ -25,8 +25,9 @@ from builder.lock.config.site import GpuVendor
 from .base import CHANGED_IMAGE, SHM_SIZE, RunOptions
 from .failures import hint_for
 from .gpu import gpu_devices
+from .leftovers import REPOSITORY, is_left_behind
 from .process import Completed, execute, reason
-from .storage import REPOSITORY, EngineRunner, Storage, container_name, is_left_behind
+from .storage import EngineRunner, Storage, container_name
 
 _LAYOUT_TAG = "image"
 _PAUSE_PROCESSES = ("podman pause", "catatonit")

@@ -1,63 +1,24 @@
 """What docker and podman have in common: images and containers of builder in an engine's storage.
 
 Images of the runners are removed when the process ends. Those of ``build --load`` and ``builder
-run`` stay there as ``builder/TARGET:latest``, so that the next run starts at once. Each name names the
-process that made it (:func:`builder.core.store.temporary.temporary_name`), and what killed processes
-left is removed by the next run.
+run`` stay there as ``builder/TARGET:latest``, so that the next run starts at once.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from builder.core.model import Image, SifImage
-from builder.core.store.temporary import has_ended, temporary_name
+from builder.core.store.temporary import temporary_name
 from builder.formats.oci.reference import local_name
 
 from .base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions, require_oci
+from .leftovers import REPOSITORY, is_left_behind, loaded, remember
 from .process import Completed
-
-#: The repository of loaded images.
-REPOSITORY = "builder-run"
-_WRITER = re.compile(r"blob-[0-9a-f]{16}-\d+-[0-9a-f]{16}")
-
-
-#: Id and removal of each image, by the name of the runner and the digest of the image.
-_loaded: dict[tuple[str, str], tuple[str, Callable[[], object]]] = {}
-
-
-def loaded(runner: str, digest: str) -> str | None:
-    """Return the id of an image that this process has loaded into an engine; None if it has not."""
-    found = _loaded.get((runner, digest))
-    return found[0] if found else None
-
-
-def remember(runner: str, digest: str, image_id: str, remove: Callable[[], object]) -> None:
-    """Record an image that this process has loaded; ``remove`` is called when the process ends."""
-    if not _loaded:
-        atexit.register(remove_loaded)
-    _loaded[runner, digest] = (image_id, remove)
-
-
-def remove_loaded(runner: str | None = None) -> None:
-    """Remove the images that this process has loaded, of one runner or of all."""
-    for key in [key for key in _loaded if runner in (None, key[0])]:
-        # The engine may have ended, and somebody may use or have removed the image.
-        with contextlib.suppress(Exception):
-            _loaded.pop(key)[1]()
-
-
-def is_left_behind(name: str) -> bool:
-    """Return whether a process of this host that was killed has left an image or a container."""
-    found = _WRITER.search(name)
-    return found is not None and has_ended(found[0])
-
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +121,7 @@ class Storage(ABC):
 
     def remove_leftovers(self) -> None:
         """Remove containers and images of killed processes, see
-        :mod:`builder.build.run.storage`."""
+        :mod:`builder.build.run.leftovers`."""
         for name in self.own_containers():
             if name.startswith(f"{REPOSITORY}-") and is_left_behind(name):
                 self.remove_container(name)

@@ -21,7 +21,7 @@ from builder.formats.oci.image import host_architecture, image_of
 
 from .base import Runner, RunOptions
 from .failures import Problem, hint_for
-from .storage import remove_loaded
+from .leftovers import remove_loaded
 
 #: What the program returns: no engine uses this exit code for its own failures.
 _EXIT_CODE = 42

@@ -13,8 +13,8 @@ import pytest
 
 from builder.build.run import podman
 from builder.build.run.base import RunOptions
+from builder.build.run.leftovers import remove_loaded
 from builder.build.run.podman import PodmanHpcRunner, PodmanRunner, variable_options
-from builder.build.run.storage import remove_loaded
 from builder.core.errors import RunnerError
 from builder.core.store.blobs import Store
 from builder.core.workspace import Workspace
@@ -100,7 +100,7 @@ REMOVE = """\
 import sys
 from builder.cli.leave import leave
 from builder.core.progress import QUIET
-from builder.build.run.storage import remember
+from builder.build.run.leftovers import remember
 from builder.build.run.podman import remove
 
 remember("podman", "digest", "id", lambda: remove([sys.argv[1], "rmi", "name"], QUIET))

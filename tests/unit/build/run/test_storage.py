@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.build.run import storage
-from builder.build.run.storage import Storage, is_left_behind, remove_loaded
+from builder.build.run import leftovers
+from builder.build.run.leftovers import is_left_behind, remove_loaded
+from builder.build.run.storage import Storage
 from builder.core.model import Image
 from builder.core.store.temporary import temporary_name
 from tests.support.images import make_layer, make_test_image
@@ -70,7 +71,7 @@ def image(tmp_path: Path) -> Image:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    monkeypatch.setattr(storage, "_loaded", {})
+    monkeypatch.setattr(leftovers, "_loaded", {})
     yield Engine()
     remove_loaded()
 
