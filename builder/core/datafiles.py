@@ -43,7 +43,7 @@ def table(module: str, name: str) -> Any:
 
 
 @functools.cache
-def patterns(module: str, name: str, flags: int = 0) -> re.Pattern[str]:
+def any_of(module: str, name: str, flags: int = 0) -> re.Pattern[str]:
     """Return an expression for any of the patterns in a file beside a module, one in each line."""
     return re.compile("|".join(read_beside(module, name).splitlines()), flags)
 

@@ -353,7 +353,6 @@ def test_ratio(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[int], float],
 
 #: What is made of variables, and why it is not among the texts above.
 DYNAMIC = {
-    "build/bases/debian_tar.py: ": "paths, which are short",
     "build/bases/mmdebstrap.py: pattern": "the last lines of a log",
     "build/bases/contents.py: pattern": "the row build/bases/contents.py",
     "build/bytecode/runtime.py: ": "paths, which are short",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import IO
 
 from builder.core import tarheaders as tar
-from builder.core.datafiles import patterns, table
+from builder.core.datafiles import any_of, table
 from builder.core.errors import ImageError
 from builder.formats.trees.bounds import MAX_CONTENT, Tally
 from builder.formats.trees.reader import TarReader
@@ -73,7 +73,7 @@ def _is_dropped(name: str, member: tar.TarHeader) -> bool:
     if member.flag not in (tar.FILE, tar.DIRECTORY, tar.SYMLINK, tar.HARDLINK):
         return True
     is_folder = member.flag == tar.DIRECTORY
-    is_setting = bool(patterns(__file__, _SETTINGS).fullmatch(name))
+    is_setting = bool(any_of(__file__, _SETTINGS).fullmatch(name))
     return is_setting or is_left_out(name, is_folder=is_folder)
 
 
@@ -85,7 +85,7 @@ def is_left_out(name: str, *, is_folder: bool) -> bool:
         is_folder: folders of logs stay, because programs expect them.
     """
     is_log = bool(_LOG.fullmatch(name)) and not is_folder
-    return is_log or bool(patterns(__file__, _DROPPED).fullmatch(name))
+    return is_log or bool(any_of(__file__, _DROPPED).fullmatch(name))
 
 
 def _header(name: str, member: tar.TarHeader, epoch: int) -> tarfile.TarInfo:

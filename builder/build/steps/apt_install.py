@@ -19,7 +19,7 @@ from builder.build.bases.image import BaseImage
 from builder.build.bases.mmdebstrap import DPKG_OPTIONS
 from builder.build.fetch.packages import fetch_packages
 from builder.build.run.base import Mount
-from builder.core.datafiles import patterns, script
+from builder.core.datafiles import any_of, script
 from builder.core.errors import FetchError
 from builder.core.model import Fetched, Layer, OsPackage
 from builder.core.store.temporary import temporary_folder
@@ -167,7 +167,7 @@ def _script(install: OsInstall) -> str:
 
 def _is_left_out(entry: Entry) -> bool:
     """Return whether a path, or that of a whiteout, differs between runs or must be in no image."""
-    name, left_out = entry.path.replace("/.wh.", "/"), patterns(__file__, "apt_left_out.txt")
+    name, left_out = entry.path.replace("/.wh.", "/"), any_of(__file__, "apt_left_out.txt")
     return is_left_out(name, is_folder=entry.kind == "dir") or bool(left_out.fullmatch(name))
 
 

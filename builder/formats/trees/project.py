@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.core.datafiles import patterns
+from builder.core.datafiles import any_of
 from builder.core.errors import ConfigError
 from builder.core.model import canonical_json
 from builder.core.store.files import sha256_file, space_errors
@@ -39,11 +39,11 @@ MAX_BYTES = 4 << 30
 #: Files that tell a build what it reads.
 _BUILD_FILES = (*PROJECT_FILES, "setup.cfg", "MANIFEST.in", "CMakeLists.txt", "meson.build")
 #: Files that a build may read although no other file names them.
-_SOURCE = patterns(__file__, "source_files.txt", re.IGNORECASE)
+_SOURCE = any_of(__file__, "source_files.txt", re.IGNORECASE)
 _WORD = r"(?<![\w-])%s(?![\w-])"
 #: Paths that builder or its user writes for builder, relative to the folder of the project or of the package,
 #: which may have been a project once.
-_BUILDERS = patterns(__file__, "own_files.txt")
+_BUILDERS = any_of(__file__, "own_files.txt")
 
 
 @dataclass(frozen=True, slots=True)

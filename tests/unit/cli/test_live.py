@@ -195,11 +195,13 @@ def test_plain(env: dict[str, str]) -> None:
 
 def test_quiet_and_json_in_a_terminal() -> None:
     """--quiet shows no progress and no notes there either; a document is not mixed with a display."""
-    program = HEAD + "with working(output, 'x'):\n    input(); output.result([1], 'one'); output.note('n')\n"
+    prints = "output.result([{'one': 1}], 'one'); output.note('n')"
+    program = HEAD + f"with working(output, 'x'):\n    input(); {prints}\n"
     quiet = show("print('go')" + program, "quiet", after=(("go", "\n"),))
     assert quiet.raw == "go\r\none\r\n"
     document = show(program, "json", after=(("x: 0 s", "\n"),))
-    assert json.loads("".join(document.screen[:-1])) == [1] and document.screen[-1] == "n"
+    assert json.loads("".join(document.screen[:-1])) == [{"one": 1, "schema": "error/1"}]
+    assert document.screen[-1] == "n"
 
 
 def test_ctrl_c() -> None:
