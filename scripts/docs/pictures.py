@@ -61,8 +61,11 @@ def started(command: str, folder: Path, output: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, cwd=folder, env=env, stdin=null, stdout=output, stderr=output)
 
 
-def shown(command: str, folder: Path) -> list[str]:
-    """Runs a command in a terminal; returns the lines that it shows at the end, with their colours."""
+def shown(command: str, folder: Path, home: Path) -> list[str]:
+    """Runs a command in a terminal; returns the lines that it shows at the end, with their colours.
+
+    The user's home is ``~``.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
     process = started(command, folder, theirs)
@@ -73,19 +76,19 @@ def shown(command: str, folder: Path) -> list[str]:
             printed += data
     os.close(ours)
     screen = Screen(_COLUMNS)
-    screen.feed(printed.decode())
+    screen.feed(printed.decode().replace(str(home), "~"))
     if code := process.wait():
         raise SystemExit(f"{command} ended with {code}:\n" + "\n".join(screen.lines()))
     return screen.lines()
 
 
 def transcript(commands: tuple[str, ...], folder: Path, home: Path) -> Console:
-    """Runs the commands and records how they look in a terminal, with names of this machine replaced."""
+    """Runs the commands and records how they look in a terminal."""
     console = Console(record=True, width=_COLUMNS, file=io.StringIO(), force_terminal=True)
     for command in commands:
         console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
-        for line in shown(command, folder):
-            text = Text.from_ansi(line.replace(str(home), "~"))
+        for line in shown(command, folder, home):
+            text = Text.from_ansi(line)
             for row in text.divide(range(_COLUMNS, len(text), _COLUMNS)):
                 console.print(row)
         console.print()
