@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from builder.core.text import visible
+
 from .context import Context, context_exit, with_context
 from .options import choice
 
@@ -24,8 +26,8 @@ def diff(context: Context, a: str, b: str, form: str) -> None:
     from .differences import as_markdown, compare, tables
 
     changes = compare(context, a, b)
-    if form == "markdown":
-        context.output.text(as_markdown(Path(b).name, changes))
+    if form == "markdown" and not context.output.as_json:
+        click.echo(visible(as_markdown(Path(b).name, changes)))  # as it is, also in a terminal
     else:
         for table in tables(changes):
             context.output.table(table)
