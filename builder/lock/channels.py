@@ -76,7 +76,6 @@ def named_channels(request: SolveRequest) -> list[SolverChannel]:
     return found
 
 
-@small_files()
 def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[str]]:
     """Return the channels of an environment that rattler can read, and a message for each other one.
 
@@ -85,8 +84,9 @@ def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[str
     Raises:
         ConfigError: see :func:`named_channels`.
     """
-    found = named_channels(request)
-    results = in_parallel(lambda channel: _problem(channel, request), found, len(found))
+    found, reader = named_channels(request), gateway(request.settings)
+    with small_files():
+        results = in_parallel(lambda one: _problem(one, reader, request), found, len(found))
     return [c for c, why in results if not why], [why for _, why in results if why]
 
 
@@ -176,9 +176,9 @@ def stored_url(url: str, found: Sequence[SolverChannel], settings: Settings) -> 
     return public(inside) if inside else named_url(url, settings, [c.name for c in found])
 
 
-def _problem(channel: SolverChannel, request: SolveRequest) -> str:
+def _problem(channel: SolverChannel, reader: Any, request: SolveRequest) -> str:
     """Return the reason why rattler cannot read a channel now; empty if it can."""
-    where, reader = places(request, [channel]), gateway(request.settings)
+    where = places(request, [channel])
     try:
         asyncio.run(reader.query(*where, ["python"], recursive=False, **ONLY))
     except Exception as e:  # rattler's errors share no base class

@@ -24,7 +24,6 @@ from .urls import unexpanded
 _TIME_LIMIT = timedelta(minutes=10)
 
 
-@small_files()
 def solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
     """Return the conda packages of an environment, and the names of their channels.
 
@@ -37,7 +36,9 @@ def solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, 
     channels = named_channels(request)
     try:
         with space_errors(request.settings.cache):
-            records = asyncio.run(_Solve(request, channels).run())
+            solve = _Solve(request, channels)
+            with small_files():
+                records = asyncio.run(solve.run())
     except BuilderError:
         raise
     except Exception as e:  # rattler's errors share no base class

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import yaml
 
-from builder.cli import cli
 from tests.support.ciservice import publishes
+from tests.support.doccommands import parse
 from tests.support.parts import part_missing
 
 ROOT = Path(__file__).parents[2]
@@ -67,13 +66,7 @@ def test_watched(template: str) -> None:
 def check_command(words: list[str]) -> None:
     """Fail if builder has no such command, or the command has no such option."""
     words = words[: words.index(">>")] if ">>" in words else words
-    command: click.Command = cli
-    while isinstance(command, click.Group):
-        context = click.Context(command)
-        name, command_found, words = command.resolve_command(context, words)
-        assert command_found is not None, name
-        command = command_found
-    command.make_context(command.name, words)
+    parse(words)
 
 
 #: What answers in place of builder: of the images of two months one differs, or last month has none.

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-import click
 import pytest
 
 from benchmarks.project import Counts, Project, Traffic
-from builder.cli import cli
+from tests.support.doccommands import parse
 
 
 @pytest.fixture
@@ -27,9 +26,7 @@ def test_options_exist(project: Project) -> None:
         project.command("lock", "bench"),
         project.command("build"),
     ):
-        name, *rest = words[words.index("--project") + 2 :]
-        command = cli.get_command(click.Context(cli), name)
-        assert command is not None and command.make_context(name, rest)
+        parse(words[words.index("--project") + 2 :])
 
 
 def test_traffic(tmp_path: Path) -> None:
