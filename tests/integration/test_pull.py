@@ -218,7 +218,8 @@ def image_part(script: str, engine: str = "podman-hpc") -> str:
     """The lines of a job that find its image, and a command in it."""
     assert "export MASTER_ADDR" in script
     run = f'{engine} run --rm --network=none "$BUILDER_IMAGE" /bin/sh -c "cat /srv/text"'
-    return script.partition("export MASTER_ADDR")[0] + run
+    before, _, after = script.partition("export MASTER_ADDR")
+    return before + run + after[after.index("\n}\n") :]
 
 
 def start_job(script: str, env: Mapping[str, str], engine: str = "podman-hpc") -> tuple[int, str, str]:
