@@ -25,6 +25,7 @@ from tests.support.channel import index_channel, make_package
 from tests.support.image_kit import image
 from tests.support.machine import PASSWORD, ROBOT, Machine, RequestLog
 from tests.support.podman_hpc import podman_hpc
+from tests.support.ports import free_ports
 from tests.support.project import edit, tiny_channel, tiny_project, whole
 from tests.support.rootfs import MIGRATED, make_rootfs_tar
 from tests.support.secretwatch import Secrets
@@ -204,14 +205,22 @@ def test_into_podman_hpc(
     check_image(script, env)
     assert user.json(*place, env=env)["changed"] is False
 
-    # Another name of an image that was migrated before, which is known on this node only.
+    # Without a record of the pull, the job runs the digest that the registry has under the tag.
     edit(user.project.recipe, registry={"host": registry.host, "repository": "pull/shell"})
     (user.project.root / "dist/tiny.pulled.json").unlink()
-    script = user.run("job", "tiny", "--", "true", env=offline).stdout
-    assert f"BUILDER_IMAGE={name}:latest\n" in script
-    hpc.run("image", "pull", "--tls-verify=false", f"{name}:latest")  # without a migration
-    check_image(script, env)
-    hpc.run("rmi", f"{name}:latest")
+    assert f"BUILDER_IMAGE={pinned}\n" in user.run("job", "tiny", "--", "true", env=env).stdout
+
+    # Without its answer it runs the tag: another name of an image that was migrated before, which is known on
+    # this node only.
+    silent = f"127.0.0.1:{free_ports(1)[0]}"
+    edit(user.project.recipe, registry={"host": silent, "repository": "pull/shell"})
+    job = user.run("job", "tiny", "--", "true", env=offline)
+    tag = f"{silent}/pull/shell:latest"
+    assert f"BUILDER_IMAGE={tag}\n" in job.stdout and "the job runs a tag, not a digest" in job.stderr
+    hpc.run("image", "pull", "--tls-verify=false", pinned)  # without a migration
+    hpc.run("tag", pinned, tag)
+    check_image(job.stdout, env)
+    hpc.run("rmi", "--force", tag)
 
 
 def image_part(script: str, engine: str = "podman-hpc") -> str:
