@@ -104,5 +104,5 @@ def _read(entry: Entry, fd: int, at: int, left: int, step: int) -> Iterator[byte
 
 
 def _damaged(entry: Entry, why: str) -> LayerError:
-    hint = "fetch the package again (builder cache prune), or lock another version"
+    hint = "fetch the package again (builder cache prune --packages), or lock another version"
     return LayerError(f"{one_line(entry.path)}: damaged in its archive ({why})", hint)
