@@ -148,31 +148,26 @@ class _Push:
         started = time.monotonic()
         image, client = self.image, self.client
         client.expect_push(self.repository)
-        layers = {layer.descriptor.digest: layer for layer in image.layers}
+        config = Layer(image.config_descriptor, "", title="the config")
+        blobs = {one.descriptor.digest: one for one in (*image.layers, config)}
         has_manifest = client.manifests.head(self.repository, image.digest) is not None
 
         with working(self.client.reporter, f"asking {client.host} for layers"):
-            missing = self._missing(layers.values())
+            missing = self._missing(blobs.values())
             to_send = self._not_mounted(missing)
-        mounted = len(missing) - len(to_send)
-        counts = (len(layers) - len(missing), mounted, len(to_send))
-        log.info("%s: %d layers are there, %d mounted, %d to send", self.task, *counts)
-        config_sent, config_mounted = self._upload(to_send)
-        if not has_manifest or missing or config_sent or config_mounted:
+        present, mounted = len(blobs) - len(missing), len(missing) - len(to_send)
+        counts = (present, mounted, len(to_send))
+        log.info("%s: %d blobs are there, %d mounted, %d to send", self.task, *counts)
+        self._upload([layer for layer in to_send if layer is not config])
+        if config in to_send:
+            source = bytes_source(image.config)
+            client.blobs.upload(self.repository, image.config_descriptor, source)
+        if missing or not has_manifest:
             media_type = image.manifest_descriptor.media_type
             client.manifests.put(self.repository, image.digest, image.manifest, media_type)
-
-        sent = [layer.descriptor for layer in to_send]
-        if config_sent:
-            sent.append(image.config_descriptor)
-        mounted += config_mounted
-        return PushReport(
-            image.digest,
-            sent=tuple(sent),
-            blobs_mounted=mounted,
-            blobs_present=len(layers) + 1 - len(sent) - mounted,
-            seconds=time.monotonic() - started,
-        )
+        sent = tuple(layer.descriptor for layer in to_send)
+        seconds = time.monotonic() - started
+        return PushReport(image.digest, sent, mounted, present, seconds)
 
     def _missing(self, layers: Iterable[Layer]) -> list[Layer]:
         """Return the layers that the repository does not have, or has with another size."""
@@ -184,31 +179,24 @@ class _Push:
 
     def _not_mounted(self, layers: Iterable[Layer]) -> list[Layer]:
         """Return the layers that could not be mounted from another repository."""
+        return [one for one, mounted in in_parallel(self._mount, layers, CHECKS) if not mounted]
 
-        def mount(layer: Layer) -> bool:
-            host, _, origin = layer.origin.partition("/")
-            sources = [origin] if origin and host == self.client.host else []
-            return self._mount(layer.descriptor, sources)
-
-        return [layer for layer, mounted in in_parallel(mount, layers, CHECKS) if not mounted]
-
-    def _mount(self, blob: Descriptor, first: Sequence[str] = ()) -> bool:
+    def _mount(self, layer: Layer) -> bool:
         """Return whether the repository has the whole blob after a mount.
 
-        Args:
-            blob: the blob.
-            first: repositories to try after those that are known to have it.
+        Repositories that this command has pushed it to are tried before that of the base.
         """
-        blobs, repository = self.client.blobs, self.repository
+        blobs, repository, blob = self.client.blobs, self.repository, layer.descriptor
         known = self.known.get((self.client.host, blob.digest), repository)
-        others = [source for source in dict.fromkeys([known, *first]) if source != repository]
+        host, _, origin = layer.origin.partition("/")
+        sources = dict.fromkeys([known, origin if host == self.client.host else ""])
+        others = [source for source in sources if source not in ("", repository)]
         mounted = any(blobs.mount(repository, blob.digest, source) for source in others)
         return mounted and blobs.has(repository, blob)
 
-    def _upload(self, layers: Sequence[Layer]) -> tuple[int, int]:
-        """Upload layers and the config; return how many configs (0 or 1) were sent and mounted."""
+    def _upload(self, layers: Sequence[Layer]) -> None:
         if not layers:
-            return self._upload_config()
+            return
         reporter = self.client.reporter
         with Origins(self.client.settings, reporter, self.client) as origins:
             for layer in layers:
@@ -216,7 +204,6 @@ class _Push:
                     origins.client_of(layer)
             upload = partial(self._upload_layer, origins)
             run_task(upload, layers, UPLOADS, reporter, self.task, lambda one: one.descriptor.size)
-        return self._upload_config()
 
     def _upload_layer(self, origins: Origins, layer: Layer, advance: Advance) -> None:
         blob = layer.descriptor
@@ -262,15 +249,6 @@ class _Push:
         store.drop(blob.digest)
         message = f"the layer {blob.digest} was damaged in the cache ({path}); it was removed there"
         return RegistryError(message, "build again: the layer is made again")
-
-    def _upload_config(self) -> tuple[int, int]:
-        config = self.image.config_descriptor
-        if self.client.blobs.has(self.repository, config):
-            return 0, 0
-        if self._mount(config):
-            return 0, 1
-        self.client.blobs.upload(self.repository, config, bytes_source(self.image.config))
-        return 1, 0
 
 
 def _is_intact(path: Path, blob: Descriptor) -> bool:

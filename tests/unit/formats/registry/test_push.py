@@ -30,13 +30,13 @@ def test_order(fake: FakeRegistry, client: RegistryClient, image: Image) -> None
 
 
 def test_log(client: RegistryClient, image: Image, caplog: pytest.LogCaptureFixture) -> None:
-    """The log has the number of layers that are there, mounted and sent."""
+    """The log has the number of blobs that are there, mounted and sent."""
     caplog.set_level(logging.INFO, "builder")
     known: KnownBlobs = {}
     for repository, counts in (
-        ("a/b", "0 layers are there, 0 mounted, 5 to send"),
-        ("c/d", "0 layers are there, 5 mounted, 0 to send"),
-        ("a/b", "5 layers are there, 0 mounted, 0 to send"),
+        ("a/b", "0 blobs are there, 0 mounted, 6 to send"),
+        ("c/d", "0 blobs are there, 6 mounted, 0 to send"),
+        ("a/b", "6 blobs are there, 0 mounted, 0 to send"),
     ):
         push_image(image, client, repository, known=known)
         assert f"pushing to {client.host}/{repository}: {counts}" in caplog.messages
