@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from builder.build.engines.base import BuildResult
-from builder.core.model import canonical_json
+from builder.core.model import Image, canonical_json
 from builder.core.redact import redact
 from builder.core.version import __version__
 from builder.deliver.project import Project
@@ -17,26 +17,23 @@ from builder.formats.registry.errors import ArtifactRefused
 from builder.formats.registry.referrers import CREATED, Artifact, AttachedFile
 from builder.lock.config.recipe import Recipe
 
-from .destination import PublishDestination
+from .destination import PublishDestination, RegistryDestination
 from .release import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
-from .reuse import layer_artifacts
+from .reuse import is_reused, layer_artifacts
 from .sbom import image_sbom
 from .testers import Release
+from .verify import Trust
 
 _BUILD_TYPE = "urn:builder:build:v1"
 _BUILDER_ID = "urn:builder:local"
 
 
 def attach_all(
-    destination: PublishDestination,
-    release: Release,
-    project: Project,
-    *,
-    reuses: bool = False,
+    destination: PublishDestination, release: Release, project: Project, trust: Trust | None
 ) -> dict[str, str]:
     """Attach SBOM, provenance, lock and report to a pushed image; return their digests by type.
 
-    With ``reuses`` also what other builds need to reuse its layers. If the registry accepts
+    In a registry also what other builds need to reuse its layers, if they do. If the registry accepts
     container images only, this reports a warning and does not fail.
     """
     result, image, report = release.result, release.image, release.report
@@ -51,7 +48,8 @@ def attach_all(
         file = AttachedFile("smoke.json", SMOKE_REPORT, canonical_json(report) + b"\n")
         started = {CREATED: str(report["started"])} if report.get("started") else {}
         artifacts.append(Artifact(SMOKE_REPORT, [file], started))
-    if reuses:
+    can_reuse = isinstance(destination, RegistryDestination) and isinstance(result.artifact, Image)
+    if can_reuse and is_reused(result.recipe, trust):
         artifacts += layer_artifacts(result)
     done: dict[str, str] = {}
     try:

@@ -19,26 +19,24 @@ from dataclasses import dataclass, field, replace
 
 from builder.build.engines.base import BuildResult
 from builder.core.errors import UsageError
-from builder.core.model import Image
 from builder.core.stages import BuildOptions
 from builder.deliver.history import record_image
 from builder.deliver.project import Project
-from builder.deliver.publishing import testers
 from builder.deliver.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
-from builder.deliver.smoke.values import mapping
 from builder.formats.registry.push import KnownBlobs, PushReport
 from builder.lock.config.policy import POLICY_FILE
 from builder.lock.config.recipe import Recipe
 from builder.lock.inputs import require_sha256
 
 from .attest import attach_all
-from .destination import PublishDestination, RegistryDestination, destination_text, open_destination
+from .destination import destination_text, open_destination
 from .keys import SigningKey
 from .read_back import Verified, push_and_read_back
-from .reuse import is_reused, reusing
+from .reuse import reusing
 from .seal import Seal, Signer
 from .smoke_record import known_verdict
-from .tags import TagDigests, Tagging, TagPlan
+from .tags import Tagging, TagPlan
+from .testers import Release, ReleaseTest, SmokePolicy, earlier_image
 from .verify import Trust
 
 
@@ -67,7 +65,7 @@ class PublishOptions:
     only: tuple[str, ...] = ()
     move_tags: bool = True
     force: bool = False
-    policy: testers.SmokePolicy = "auto"
+    policy: SmokePolicy = "auto"
     smoke: SmokeOptions = DEFAULTS
     ab: bool = False
     job: SlurmOptions | None = None
@@ -156,7 +154,9 @@ def build_to_publish(project: Project, recipe: Recipe, options: PublishOptions) 
 
 
 def publish(project: Project, result: BuildResult, options: PublishOptions) -> Published:
-    """Publish a built image or SIF.
+    """Publish a built image or SIF. The tags are checked first, before anything expensive.
+
+    With ``--no-tags`` the plan has no tags: nothing is tested, and none moves.
 
     Args:
         project: of the target.
@@ -174,44 +174,36 @@ def publish(project: Project, result: BuildResult, options: PublishOptions) -> P
         VerifyError: the release does not fulfil the policy of the project; no tag was moved.
     """
     require_sha256(result.recipe, result.lock)
-    where = options.destination_of(result.recipe)
-    destination = open_destination(where, project.work, known=options.known)
-    with contextlib.closing(destination):
-        return _publish_to(destination, project, result, options)
+    recipe, plan, work = result.recipe, options.tags_of(result.recipe), project.work
+    where = options.destination_of(recipe)
+    with contextlib.closing(open_destination(where, work, known=options.known)) as destination:
+        release = Release(result, options.annotations)
 
+        # without tags nothing is released
+        signer = Signer.of(destination.name, recipe.root, options.sign) if plan.tags else Signer()
+        tagging = Tagging(destination, plan, release.image, options.force)
+        before = tagging.check(work.reporter)
+        done = Published(
+            recipe.name, destination.name, release.image.digest, plan.tags, before=before
+        )
+        if options.dry_run:
+            return replace(done, dry_run=True)
 
-def _publish_to(
-    destination: PublishDestination, project: Project, result: BuildResult, options: PublishOptions
-) -> Published:
-    """Publish step by step. The tags are checked first, before anything expensive.
-
-    With ``--no-tags`` the plan has no tags: nothing is tested, and none moves.
-    """
-    recipe, plan = result.recipe, options.tags_of(result.recipe)
-    release = testers.Release(result, options.annotations)
-
-    # without tags nothing is released
-    signer = Signer.of(destination.name, recipe.root, options.sign) if plan.tags else Signer()
-    tagging = Tagging(destination, plan, release.image, options.force)
-    before = tagging.check(project.work.reporter)
-    done = Published(recipe.name, destination.name, release.image.digest, plan.tags, before=before)
-    if options.dry_run:
-        return replace(done, dry_run=True)
-
-    test = None
-    if options.move_tags:
-        test = _test_of(destination, project, release, options, plan, before)
-        release = test.before_push(release)
-    pushed, verified = push_and_read_back(destination, release.image, project.work.settings.cache)
-    if test is not None:
-        release = test.after_push(release)
-    can_reuse = isinstance(destination, RegistryDestination) and isinstance(result.artifact, Image)
-    reuses = can_reuse and is_reused(recipe, signer.trust)
-    attached = attach_all(destination, release, project, reuses=reuses)
-    if plan.tags:
-        release.require_verdict()
-    seal = Seal(replace(tagging, image=release.image), recipe.name, "publish", signer, attached)
-    before = seal.tagging.move(before, seal.record)
+        test = None
+        if options.move_tags:
+            again, signed = options.policy == "always", options.sign is not None
+            known = known_verdict(project, result, again=again, signed=signed)
+            previous = earlier_image(tagging, before, work.reporter) if options.ab else None
+            test = ReleaseTest(project, destination, options.smoke, options.job, known, previous)
+            release = test.before_push(release)
+        pushed, verified = push_and_read_back(destination, release.image, work.settings.cache)
+        if test is not None:
+            release = test.after_push(release)
+        attached = attach_all(destination, release, project, signer.trust)
+        if plan.tags:
+            release.require_verdict()
+        seal = Seal(replace(tagging, image=release.image), recipe.name, "publish", signer, attached)
+        before = seal.tagging.move(before, seal.record)
     record_image(project.root, result, plan.tags)
     return replace(
         done,
@@ -223,24 +215,6 @@ def _publish_to(
         signed=signer.key is not None,
         untested=(recipe.smoke.none or "") if release.verdict == "none" else "",
     )
-
-
-def _test_of(
-    destination: PublishDestination,
-    project: Project,
-    release: testers.Release,
-    options: PublishOptions,
-    plan: TagPlan,
-    named: TagDigests,
-) -> testers.ReleaseTest:
-    """Return the test that has to pass before a tag moves; ``named``: the tags' digests now."""
-    known = known_verdict(project, release.result, again=options.policy == "always")
-    about = mapping(mapping(known[1]).get("image")).get("digest") if known else ""
-    if options.sign is not None and about != release.result.digest:
-        known = None  # a signed release needs its report
-    previous = testers.earlier_image(plan, named, release.image, project) if options.ab else None
-    smoke, job = options.smoke, options.job
-    return testers.ReleaseTest(project, destination, smoke, job, known, previous)
 
 
 def refuse_shared_tags(recipes: Sequence[Recipe], options: PublishOptions) -> None:

@@ -30,7 +30,9 @@ PASSED = ("pass", "warn")
 Passed = tuple[str, dict[str, Any] | None]
 
 
-def known_verdict(project: Project, result: BuildResult, *, again: bool) -> Passed | None:
+def known_verdict(
+    project: Project, result: BuildResult, *, again: bool, signed: bool
+) -> Passed | None:
     """Return the verdict of a build and its report; None: the build has to be tested.
 
     It is the pass on record, or ``none`` if the recipe has no test. A SIF and the image that it was
@@ -40,6 +42,7 @@ def known_verdict(project: Project, result: BuildResult, *, again: bool) -> Pass
         project: of the target.
         result: the build.
         again: a pass on record does not count.
+        signed: the release is signed, and needs the report of this very file or image.
     """
     name, plan = result.recipe.name, project.smoke_plan(result)
     if plan.none:
@@ -50,9 +53,11 @@ def known_verdict(project: Project, result: BuildResult, *, again: bool) -> Pass
     record = SmokeRecord(project.work.settings.cache)
     digests = [artifact.digest for artifact in (result.sif, result.image) if artifact is not None]
     for digest in digests if not again else ():
-        if verdict := record.passed(digest, plan):
+        verdict, report = record.passed(digest, plan), record.report(digest, plan)
+        is_enough = not signed or (report is not None and digest == result.digest)
+        if verdict and is_enough:
             project.work.reporter.note(f"{name}: smoke test {verdict}, on record for {digest[:19]}")
-            return verdict, record.report(digest, plan)
+            return verdict, report
     why = "a new test is asked for" if again else f"no pass of {plan.title} is on record"
     log.info("%s has to be tested: %s", name, why)
     return None

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from builder.build.engines.base import BuildResult
 from builder.core.errors import SmokeError, SmokeNotRun, UsageError
 from builder.core.model import Image
+from builder.core.progress import Reporter
 from builder.deliver.project import Project
 from builder.deliver.site.runtimes.table import runtime_of
 from builder.deliver.smoke.options import SlurmOptions, SmokeOptions
@@ -26,7 +27,7 @@ from builder.formats.registry.pull import fetch_layers
 
 from .destination import PublishDestination, RegistryDestination
 from .smoke_record import PASSED, Passed, smoke_and_record
-from .tags import TagDigests, TagPlan
+from .tags import TagDigests, Tagging
 
 log = logging.getLogger(__name__)
 
@@ -222,16 +223,17 @@ class ReleaseTest:
         project.work.reporter.note(f"{recipe.name} is not slower than {old}, {rounds}")
 
 
-def earlier_image(plan: TagPlan, named: TagDigests, image: Image, project: Project) -> str | None:
+def earlier_image(tagging: Tagging, named: TagDigests, reporter: Reporter) -> str | None:
     """Return the digest of the image that the first moving tag names; None: none, or this one."""
+    plan = tagging.plan
     tag = next((tag for tag in plan.tags if tag not in plan.fixed), "")
     digest = named.get(tag)
-    if digest and digest != image.digest:
+    if digest and digest != tagging.image.digest:
         return digest
     reason = "no tag of the target moves"
     if tag:
         reason = f"{tag} names {'this image' if digest else 'no image yet'}"
-    project.work.reporter.note(f"not compared with an earlier image: {reason}")
+    reporter.note(f"not compared with an earlier image: {reason}")
     return None
 
 
