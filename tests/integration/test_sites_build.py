@@ -139,4 +139,4 @@ def test_images_match_their_sites(isolated: Isolated) -> None:
             assert "cpu" in lock["pytorch"].url, target
         assert recipe.gpu.vendor == "none" or recipe.site.node.gpus, target
         locked = read_lock(recipe.lock_path)
-        assert not job_warnings(recipe, locked, JobRequest()), "the image's MPI hides the site's"
+        assert not list(job_warnings(recipe, locked, JobRequest())), "the image's MPI hides the site's"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Iterator, Set
 
 from builder.build.image.config import versions
 from builder.core.datafiles import table
@@ -30,8 +30,8 @@ _IS_EXTERNAL = re.compile(r"mpi-external|external[^/]*$")
 _PLAIN_BASE = r"(debian|docker://(docker\.io/)?(library/)?(debian|ubuntu)):.+"
 
 
-def job_warnings(recipe: Recipe, lock: Lock, request: JobRequest) -> list[str]:
-    """Return warnings about a job without GPUs or Jupyter, with lone processes or a slow network.
+def job_warnings(recipe: Recipe, lock: Lock, request: JobRequest) -> Iterator[str]:
+    """Yield warnings about a job without GPUs or Jupyter, with lone processes or a slow network.
 
     Args:
         recipe: the target.
@@ -39,37 +39,36 @@ def job_warnings(recipe: Recipe, lock: Lock, request: JobRequest) -> list[str]:
         request: the job.
     """
     cuda = versions(lock, recipe.platform).get("org.builder.cuda", "")
-    found = [_driver_warning(recipe, cuda), _nccl_module_warning(recipe, cuda, request)]
+    yield from _driver_warning(recipe, cuda)
+    yield from _nccl_module_warning(recipe, cuda, request)
     packages = lock.for_platform(recipe.platform)
-    found += [
-        _mpi_warning(recipe, one) for one in packages if _hides_host_mpi(recipe, one, request)
-    ]
+    for package in packages:
+        if _hides_host_mpi(recipe, package, request):
+            yield _mpi_warning(recipe, package)
     if not recipe.steps and is_plain_base(recipe):  # else the image may have more than the lock
         os_packages = (package.name for package in lock.record.os_packages or ())
         names = {*recipe.base_packages, *os_packages, *(package.name for package in packages)}
-        found += [_infiniband_warning(recipe, names, request)]
-        found += [_jupyter_warning(recipe, names, request)]
-    return [text for text in found if text]
+        yield from _infiniband_warning(recipe, names, request)
+        if request.jupyter and not names & _JUPYTER:
+            yield _warning("jupyter", recipe=recipe, place=recipe.environment or recipe.lock)
 
 
-def _driver_warning(recipe: Recipe, cuda: str) -> str:
+def _driver_warning(recipe: Recipe, cuda: str) -> Iterator[str]:
     """Return a warning about packages for a newer CUDA: pip's solver does not ask for the driver.
 
     A driver runs all minor versions.
     """
     driver = recipe.virtual_packages.get("__cuda", "")
-    if not _major(cuda) > _major(driver) > 0:
-        return ""
-    return _warning("driver", recipe=recipe, cuda=cuda, driver=driver, major=_major(driver))
+    if _major(cuda) > _major(driver) > 0:
+        yield _warning("driver", recipe=recipe, cuda=cuda, driver=driver, major=_major(driver))
 
 
-def _nccl_module_warning(recipe: Recipe, cuda: str, request: JobRequest) -> str:
+def _nccl_module_warning(recipe: Recipe, cuda: str, request: JobRequest) -> Iterator[str]:
     """Return a warning about podman-hpc's module for NCCL, if it is for another CUDA."""
     modules = [one for one in recipe.site.fabric.options if one.startswith("--nccl-cu")]
     wanted = f"--nccl-cu{_major(cuda)}"
-    if request.nodes == 1 or not cuda or not modules or wanted in modules:
-        return ""
-    return _warning("nccl_module", recipe=recipe, cuda=cuda, module=modules[0], wanted=wanted)
+    if request.nodes > 1 and cuda and modules and wanted not in modules:
+        yield _warning("nccl_module", recipe=recipe, cuda=cuda, module=modules[0], wanted=wanted)
 
 
 def _major(version: str) -> int:
@@ -102,7 +101,7 @@ def _mpi_warning(recipe: Recipe, package: LockedPackage) -> str:
     return _warning("mpi", recipe=recipe, package=package, mpi=mpi, advice=advice)
 
 
-def _infiniband_warning(recipe: Recipe, names: Set[str], request: JobRequest) -> str:
+def _infiniband_warning(recipe: Recipe, names: Set[str], request: JobRequest) -> Iterator[str]:
     """Return a warning about an image with NCCL and without libibverbs.
 
     Args:
@@ -112,17 +111,9 @@ def _infiniband_warning(recipe: Recipe, names: Set[str], request: JobRequest) ->
     """
     has_nccl = any(name == "nccl" or name.startswith("nvidia-nccl") for name in names)
     uses_infiniband = request.nodes > 1 and recipe.site.fabric.infiniband
-    if not uses_infiniband or not has_nccl or names & _VERBS:
-        return ""
-    packages = ", ".join((*recipe.base_packages, *INFINIBAND_PACKAGES))
-    return _warning("infiniband", recipe=recipe, packages=packages)
-
-
-def _jupyter_warning(recipe: Recipe, names: Set[str], request: JobRequest) -> str:
-    """Return a warning about a server of Jupyter that is not in the image; see above."""
-    if not request.jupyter or names & _JUPYTER:
-        return ""
-    return _warning("jupyter", recipe=recipe, place=recipe.environment or recipe.lock)
+    if uses_infiniband and has_nccl and not names & _VERBS:
+        packages = ", ".join((*recipe.base_packages, *INFINIBAND_PACKAGES))
+        yield _warning("infiniband", recipe=recipe, packages=packages)
 
 
 def _warning(name: str, **values: object) -> str:

@@ -32,7 +32,7 @@ def lock(recipe: Recipe, *names: str, manager: Any = "conda", url: str = "") -> 
 
 def warnings(target: str, *names: str, manager: Any = "conda", url: str = "", **request: Any) -> list[str]:
     recipe = load_recipe(target, ROOT)
-    return job_warnings(recipe, lock(recipe, *names, manager=manager, url=url), JobRequest(**request))
+    return list(job_warnings(recipe, lock(recipe, *names, manager=manager, url=url), JobRequest(**request)))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_preload() -> None:
     recipe = load_recipe("cirrus", ROOT)
     mpi = recipe.site.mpi and recipe.site.mpi.model_copy(update={"env": PRELOAD})
     changed = recipe.model_copy(update={"site": recipe.site.model_copy(update={"mpi": mpi})})
-    assert not job_warnings(changed, lock(changed, "mpich"), JobRequest())
+    assert not list(job_warnings(changed, lock(changed, "mpich"), JobRequest()))
 
 
 def test_own_mpi_is_used() -> None:
@@ -115,7 +115,7 @@ def cuda_warnings(target: str, version: str, **request: Any) -> list[str]:
     recipe = load_recipe(target, ROOT)
     url = "https://pypi.example/nvidia_cuda_runtime-13-py3-none-any.whl"
     package = LockedPackage("nvidia-cuda-runtime", version, "pip", recipe.platform, url, "0" * 64)
-    return job_warnings(recipe, Lock((package,), (recipe.platform,)), JobRequest(**request))
+    return list(job_warnings(recipe, Lock((package,), (recipe.platform,)), JobRequest(**request)))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_infiniband() -> None:
         {"base_packages": ("libibverbs1",)},
     ):
         changed = recipe.model_copy(update=changes)
-        assert not job_warnings(changed, lock(changed, "nccl"), JobRequest(nodes=2)), changes
+        assert not list(job_warnings(changed, lock(changed, "nccl"), JobRequest(nodes=2))), changes
 
 
 def test_os_packages() -> None:
@@ -177,4 +177,4 @@ def test_os_packages() -> None:
     recipe = load_recipe("leonardo", ROOT)
     verbs = OsPackage("libibverbs1", "44.0", "amd64", "https://deb.example/libibverbs1.deb", "0" * 64, 1)
     with_verbs = replace(lock(recipe, "nccl"), record=LockRecord(os_packages=(verbs,)))
-    assert not job_warnings(recipe, with_verbs, JobRequest(nodes=2))
+    assert not list(job_warnings(recipe, with_verbs, JobRequest(nodes=2)))
