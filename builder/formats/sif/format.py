@@ -26,9 +26,15 @@ from typing import NamedTuple
 
 from builder.core.datafiles import table
 
+HEADER = struct.Struct("<32s10s3s3s16s8q")
+DESCRIPTOR = struct.Struct("<i?III7q128s384s")
+#: File system, role, architecture.
+PARTITION = struct.Struct("<ii3s")
 MAGIC = b"SIF_MAGIC"
 DESCRIPTOR_COUNT = 48
 DESCRIPTORS_AT = 4096
+DATA_AT = DESCRIPTORS_AT + DESCRIPTOR_COUNT * DESCRIPTOR.size
+LONGEST_NAME = 127
 #: Partitions begin at multiples of this many bytes.
 ALIGNMENT = 4096
 #: The group of all objects that builder writes: number 1, with the flag of groups.
@@ -69,52 +75,47 @@ class PartitionRole(IntEnum):
 
 
 class SifHeader(NamedTuple):
-    """The header. Times are in seconds since 1970, offsets and sizes in bytes."""
+    """The header. Times are in seconds since 1970, offsets and sizes in bytes.
 
-    launch: bytes
+    The defaults are what builder writes into each SIF.
+    """
+
+    launch: bytes = b"#!/usr/bin/env run-singularity\n"
     """The first line of the file: it makes the SIF executable where the runtime is installed."""
-    magic: bytes
-    version: bytes
-    architecture: bytes
-    uuid: bytes
-    created: int
-    modified: int
-    free_descriptors: int
-    descriptors: int
-    descriptors_offset: int
-    descriptors_size: int
-    data_offset: int
-    data_size: int
+    magic: bytes = MAGIC + b"\0"
+    version: bytes = b"01\0"
+    architecture: bytes = b""
+    uuid: bytes = b""
+    created: int = 0
+    modified: int = 0
+    free_descriptors: int = 0
+    descriptors: int = DESCRIPTOR_COUNT
+    descriptors_offset: int = DESCRIPTORS_AT
+    descriptors_size: int = DESCRIPTOR_COUNT * DESCRIPTOR.size
+    data_offset: int = DATA_AT
+    data_size: int = 0
 
 
 class SifDescriptor(NamedTuple):
-    """One descriptor. Times are in seconds since 1970, offsets and sizes in bytes."""
+    """One descriptor. Times are in seconds since 1970, offsets and sizes in bytes.
+
+    The defaults are what builder writes into each descriptor.
+    """
 
     type: int
-    used: bool
-    id: int
-    group: int
-    link: int
+    used: bool = True
+    id: int = 0
+    group: int = GROUP
+    link: int = 0
     """The id of the object that this one belongs to; 0: none."""
-    offset: int
-    size: int
-    size_with_padding: int
+    offset: int = 0
+    size: int = 0
+    size_with_padding: int = 0
     """With the unused bytes before the object."""
-    created: int
-    modified: int
-    uid: int
-    gid: int
-    name: bytes
-    extra: bytes
+    created: int = 0
+    modified: int = 0
+    uid: int = 0
+    gid: int = 0
+    name: bytes = b""
+    extra: bytes = b""
     """Depends on the type; of a partition a :data:`PARTITION`."""
-
-
-HEADER = struct.Struct("<32s10s3s3s16s8q")
-DESCRIPTOR = struct.Struct("<i?III7q128s384s")
-#: File system, role, architecture.
-PARTITION = struct.Struct("<ii3s")
-DATA_AT = DESCRIPTORS_AT + DESCRIPTOR_COUNT * DESCRIPTOR.size
-
-LAUNCH = b"#!/usr/bin/env run-singularity\n"
-VERSION = b"01\0"
-LONGEST_NAME = 127

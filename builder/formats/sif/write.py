@@ -235,17 +235,12 @@ class _Contents:
     ) -> bytes:
         descriptor = SifDescriptor(
             type=one.type,
-            used=True,
             id=number,
-            group=raw.GROUP,
-            link=0,
             offset=start,
             size=size,
             size_with_padding=size_with_padding,
             created=self.epoch,
             modified=self.epoch,
-            uid=0,
-            gid=0,
             name=one.content.name.encode()[: raw.LONGEST_NAME],
             extra=one.extra,
         )
@@ -253,18 +248,11 @@ class _Contents:
 
     def _header(self, data_size: int) -> bytes:
         header = SifHeader(
-            launch=raw.LAUNCH,
-            magic=raw.MAGIC + b"\0",
-            version=raw.VERSION,
             architecture=raw.ARCHITECTURES[self.architecture] + b"\0",
             uuid=self.uuid,
             created=self.epoch,
             modified=self.epoch,
             free_descriptors=raw.DESCRIPTOR_COUNT - len(self.objects),
-            descriptors=raw.DESCRIPTOR_COUNT,
-            descriptors_offset=raw.DESCRIPTORS_AT,
-            descriptors_size=raw.DESCRIPTOR_COUNT * raw.DESCRIPTOR.size,
-            data_offset=raw.DATA_AT,
             data_size=data_size,
         )
         return raw.HEADER.pack(*header)
