@@ -225,16 +225,13 @@ class Project:
         folders = {p.name: inputs.recipe.root / p.source.url for p in changed if p.source}
         return [f"{name}: the files of {folder} changed" for name, folder in folders.items()]
 
-    def ensure_lock(self, recipe: Recipe) -> tuple[Lock, Path]:
-        """Return the target's lock and its path; lock first when there is no lock file.
+    def _fresh_lock(self, inputs: Inputs) -> Lock:
+        """Return the target's lock; lock first when there is no lock file.
 
         Raises:
             LockError: it is stale; the message holds the reasons.
             WheelError, RunnerError, FetchError: a wheel cannot be built.
         """
-        return self._fresh_lock(Inputs.read(recipe)), recipe.lock_path
-
-    def _fresh_lock(self, inputs: Inputs) -> Lock:
         recipe = inputs.recipe
         path = recipe.lock_path
         if not path.exists():
@@ -299,7 +296,8 @@ class Project:
                 what builder makes from it is then in ``dist/``.
 
         Raises:
-            LockError: see :meth:`ensure_lock`, or the lock has no such group.
+            LockError: the lock is stale (the message holds the reasons), or has no such group.
+            WheelError, RunnerError, FetchError: a wheel cannot be built.
         """
         lock = self._given_lock(inputs, lock_file) if lock_file else self._fresh_lock(inputs)
         return chosen_groups(inputs.recipe, lock)

@@ -94,10 +94,8 @@ def _limits(slurm: Slurm, queue: Queue) -> list[tuple[str, Limits]]:
 
 def _longest(limits: Limits, nodes: int) -> str:
     times = [limits.max_time] if limits.max_time else []
-    for most, time in sorted(limits.time_by_nodes.items()):
-        if nodes <= most:
-            times.append(time)
-            break
+    steps = sorted(limits.time_by_nodes.items())
+    times += [time for most, time in steps if nodes <= most][:1]
     if limits.node_minutes:
         times.append(slurm_time(max(limits.node_minutes // nodes, 1)))
     return min(times, key=seconds, default="")
