@@ -55,7 +55,7 @@ def test_apptainer_pushes(
     apptainer.run("push", "--no-https", sif.path, f"oras://{registry.host}/oras/theirs:v1")
     store = Store(tmp_path / "cache")
     with RegistryClient(registry.host) as client:
-        data, _, _ = client.manifests.get("oras/theirs", "v1")
+        data, _ = client.manifests.get("oras/theirs", "v1")
         assert pull(client, "oras/theirs", "v1", tmp_path / "sub/got.sif", store) is True
         assert pull(client, "oras/theirs", "v1", tmp_path / "sub/got.sif", store) is False, (
             "it is here already"

@@ -134,11 +134,11 @@ class Place:
     def copy_signatures(self, source: Place, signed: str, digest: str) -> None:
         """Store the signatures of an image as those of another one, as an attacker can."""
         repository, manifests = source.to.repository, self.to.client.manifests
-        data, media_type, _ = manifests.get(repository, signature_tag(signed))
+        data, found = manifests.get(repository, signature_tag(signed))
         manifest = json.loads(data)
         for descriptor in (manifest["config"], *manifest["layers"]):
             assert self.to.client.blobs.mount(self.to.repository, descriptor["digest"], repository)
-        manifests.put(self.to.repository, signature_tag(digest), data, media_type)
+        manifests.put(self.to.repository, signature_tag(digest), data, found.media_type)
 
 
 @pytest.fixture

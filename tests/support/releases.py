@@ -189,7 +189,7 @@ class Attacker:
 
     def get(self, ref: str, repository: str = "") -> dict[str, Any]:
         """The manifest of a tag or digest."""
-        data, _, _ = self.client.manifests.get(repository or self.repository, ref)
+        data, _ = self.client.manifests.get(repository or self.repository, ref)
         value: dict[str, Any] = json.loads(data)
         return value
 
@@ -203,8 +203,8 @@ class Attacker:
 
     def move(self, tag: str, ref: str) -> None:
         """Moves a tag to what another tag or a digest names."""
-        data, media_type, _ = self.client.manifests.get(self.repository, ref)
-        self.client.manifests.put(self.repository, tag, data, media_type)
+        data, found = self.client.manifests.get(self.repository, ref)
+        self.client.manifests.put(self.repository, tag, data, found.media_type)
 
     def attach(self, subject: str, kind: str, value: Any, created: str = "2030-01-01T00:00:00Z") -> str:
         """Attaches a document to an image, newer than all others."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from builder.core.errors import ImageError, RegistryError
-from builder.core.model import OCI_CONFIG, OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, Layer
+from builder.core.model import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, Layer
 from builder.core.store.blobs import Store
 from builder.core.store.files import space_errors
 from builder.core.tarheaders import (
@@ -27,7 +27,7 @@ from builder.core.tarheaders import (
 from builder.core.workspace import Workspace
 from builder.formats.layers.cache import cached_layer
 from builder.formats.oci.documents import check_size, some
-from builder.formats.oci.image import manifest_of
+from builder.formats.oci.image import assemble
 from builder.formats.oci.manifest import parse_config, parse_docker_listing
 from builder.formats.oci.reference import Reference
 from builder.formats.trees.bounds import MAX_CONTENT
@@ -61,10 +61,10 @@ def open_docker_archive(reference: str, path: Path, tag: str | None, work: Works
         ImageError: there is no such image, or the archive is damaged.
     """
     with open_archive(path, work.store) as archive:
-        image = choose_docker_image(archive, tag)
-        raw_config = archive.read(image["Config"])
+        chosen = choose_docker_image(archive, tag)
+        raw_config = archive.read(chosen["Config"])
         diff_ids = parse_config(raw_config, str(path))["rootfs"]["diff_ids"]
-        names = image["Layers"]
+        names = chosen["Layers"]
         if len(diff_ids) != len(names):
             problem = f"{path}: {len(names)} layers but {len(diff_ids)} diff_ids"
             raise ImageError(problem, _WRITE_AGAIN)
@@ -72,9 +72,9 @@ def open_docker_archive(reference: str, path: Path, tag: str | None, work: Works
             _docker_layer(archive, name, diff_id, work)
             for name, diff_id in zip(names, diff_ids, strict=True)
         ]
-    config = Descriptor(OCI_CONFIG, work.store.add(raw_config), len(raw_config))
-    manifest = manifest_of(config, (layer.descriptor for layer in layers))
-    return stored_base(reference, work.store.add(manifest), work.store)
+    image = assemble(layers, raw_config)
+    work.store.add(image.config)
+    return stored_base(reference, work.store.add(image.manifest), work.store)
 
 
 # the tar file -----------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def open_registry_base(
 
         manifest = store.get(locked.digest)
         if manifest is None:
-            data, _, _ = client().manifests.get(parsed.repository, locked.digest)
+            data, _ = client().manifests.get(parsed.repository, locked.digest)
             manifest = store.path(store.add(data))
         data = manifest.read_bytes()
         image = read_image(data, Descriptor("", locked.digest, len(data)), config, locked.reference)

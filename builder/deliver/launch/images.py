@@ -232,40 +232,38 @@ class OwnImages(TargetImages):
             then = f"built here ({stored.image.digest[:19]}), with the code of that build"
             return stored.image, self._origin(stored) if stored.pulled_from else then
         if not may_build:
-            return self._placed_sif(wanted, stored)
-        log.info("%s: building, because its last image was not pulled", self.recipe.name)
-        result = self.project.build(self.recipe)
-        if wanted and wanted != result.digest:
-            raise self._other_digest(result.digest, wanted)
-        return result.artifact, f"built here ({result.digest[:19]})"
+            artifact, origin = self._placed(stored)
+        else:
+            log.info("%s: building, because its last image was not pulled", self.recipe.name)
+            artifact = self.project.build(self.recipe).artifact
+            origin = f"built here ({artifact.digest[:19]})"
+        if wanted not in ("", artifact.digest):
+            problem = f"{self.recipe.name} is {artifact.digest} on this machine, not {wanted}"
+            hint = "a file of the recipe, or the lock, has changed since: start again"
+            raise ImageError(problem, hint)
+        return artifact, origin
 
     @property
     def _sif(self) -> Path:
         """The target's SIF in ``dist/``, which may not exist."""
         return self.project.layout / f"{self.recipe.name}.sif"
 
-    def _placed_sif(self, wanted: str, stored: StoredImage | None) -> tuple[SifImage, str]:
-        """Return the SIF in ``dist/``.
+    def _placed(self, stored: StoredImage | None) -> tuple[Image | SifImage, str]:
+        """Return the SIF in ``dist/``, else the image there.
 
         Raises:
-            ImageError: there is none, or it has another digest.
+            ImageError: there is none.
         """
         recipe, path = self.recipe, self._sif
-        if recipe.format != "sif" or not path.is_file():
-            if wanted and stored is not None:
-                raise self._other_digest(stored.image.digest, wanted)
+        if recipe.format == "sif" and path.is_file():
+            size = path.stat().st_size
+            return SifImage(path, sha256_file(path), size, recipe.architecture), str(path)
+        if stored is None:
             raise ImageError(
                 f"no image of {recipe.name} in {path.parent}, and a job does not build one",
                 f"on the login node: {self._how_to_get()}",
             )
-        digest = sha256_file(path)
-        if wanted not in ("", digest):
-            raise self._other_digest(digest, wanted)
-        return SifImage(path, digest, path.stat().st_size, recipe.architecture), str(path)
-
-    def _other_digest(self, found: str, wanted: str) -> ImageError:
-        hint = "a file of the recipe, or the lock, has changed since: start again"
-        return ImageError(f"{self.recipe.name} is {found} on this machine, not {wanted}", hint)
+        return stored.image, self._origin(stored)
 
     def _how_to_get(self) -> str:
         """Return the commands that put the target's image into ``dist/``."""

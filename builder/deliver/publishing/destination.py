@@ -78,7 +78,7 @@ class RegistryDestination:
         path = self.store.get(descriptor.digest)
         if path is not None:
             return read_document(path)
-        data, _, _ = self.client.manifests.get(self.repository, descriptor.digest)
+        data, _ = self.client.manifests.get(self.repository, descriptor.digest)
         self.store.add(data)
         return data
 
@@ -120,7 +120,7 @@ class RegistryDestination:
 
     def artifact(self, digest: str) -> Attached:
         """Return an attached artifact by its digest, whatever the registry lists."""
-        data, _, _ = self.client.manifests.get(self.repository, digest)
+        data, _ = self.client.manifests.get(self.repository, digest)
         read = partial(self.client.blobs.get, self.repository)
         return referrers.read_artifact(data, read, self.name)
 

@@ -154,8 +154,7 @@ def _stored(destination: RegistryDestination, digest: str) -> tuple[dict[str, An
     current = manifests.head(repository, signature_tag(digest))
     if current is None:
         return {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "layers": []}, None
-    data, media_type, _ = manifests.get(repository, current.digest)
-    descriptor = Descriptor(media_type, current.digest, len(data))
+    data, descriptor = manifests.get(repository, current.digest)
     manifest = parse_manifest(data, descriptor, destination.name)
     if len(manifest["layers"]) > MAX_SIGNATURES:
         raise _too_many(destination, digest)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from builder.core.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
@@ -36,23 +36,31 @@ def config_environment(config: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, _, value in pairs if name}
 
 
-def manifest_of(config: Descriptor, layers: Iterable[Descriptor], **more: Any) -> bytes:
-    """Return the manifest of an image or artifact (image-spec, manifest.md); ``more``: other keys."""
+def assemble(
+    layers: Sequence[Layer], config: bytes, config_type: str = OCI_CONFIG, **more: Any
+) -> Image:
+    """Return the image or artifact of layers and a config (image-spec, manifest.md).
+
+    Args:
+        layers: from the bottom up.
+        config: its exact bytes.
+        config_type: its media type.
+        more: other keys of the manifest.
+    """
+    described = Descriptor.of(config_type, config)
     value = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
-        "config": config.to_json(),
-        "layers": [layer.to_json() for layer in layers],
+        "config": described.to_json(),
+        "layers": [layer.descriptor.to_json() for layer in layers],
     }
-    return canonical_json(value | more)
+    manifest = canonical_json(value | more)
+    return Image(tuple(layers), config, described, manifest, Descriptor.of(OCI_MANIFEST, manifest))
 
 
 def plain_image(layers: Sequence[Layer], config: Mapping[str, Any], **more: Any) -> Image:
     """Return the image of layers, from the bottom up, and a config; ``more``: of the manifest."""
-    data = canonical_json(dict(config))
-    described = Descriptor.of(OCI_CONFIG, data)
-    manifest = manifest_of(described, (layer.descriptor for layer in layers), **more)
-    return Image(tuple(layers), data, described, manifest, Descriptor.of(OCI_MANIFEST, manifest))
+    return assemble(layers, canonical_json(dict(config)), **more)
 
 
 def image_blobs(image: Image) -> list[Descriptor]:

@@ -12,7 +12,6 @@ from builder.formats.oci.manifest import parse_index, parse_json, stated_media_t
 from builder.formats.oci.reference import is_digest
 
 from .answer import BUSY, Answer, Request, content_length, printable
-from .errors import ArtifactRefused
 from .transport import Transport
 
 #: The media types that builder reads.
@@ -79,8 +78,7 @@ class Manifests:
             if status in BUSY - {500}:  # GET would only wait again
                 raise self._transport.refusal(answer, f"return {self._name(repository, ref)}")
         try:
-            data, media_type, digest = self.get(repository, ref)
-            found = Descriptor(media_type, digest, len(data))
+            _, found = self.get(repository, ref)
         except RegistryError as e:
             if e.status != 404:
                 raise
@@ -89,8 +87,8 @@ class Manifests:
             self._has_head = False
         return found
 
-    def get(self, repository: str, ref: str) -> tuple[bytes, str, str]:
-        """Return a manifest or index: its bytes, media type and digest, verified.
+    def get(self, repository: str, ref: str) -> tuple[bytes, Descriptor]:
+        """Return a manifest or index, verified: its bytes, and what describes them.
 
         All types are asked for: docker-registry 2.8 answers as if another one did not exist.
 
@@ -114,7 +112,8 @@ class Manifests:
         if not is_digest_of(expected, answer.body):
             message = f"digest mismatch: the manifest of {name} is {digest}, expected {expected}"
             raise HashMismatch(message, "try again; a proxy may have changed it")
-        return answer.body, stated_media_type(answer.body, answer.media_type, name), digest
+        media_type = stated_media_type(answer.body, answer.media_type, name)
+        return answer.body, Descriptor(media_type, digest, len(answer.body))
 
     def put(
         self,
@@ -189,15 +188,6 @@ class Manifests:
                 break
             self._transport.pause(failures, f"the tag {tag} is unchanged")
         return TagMove(before, now, written=True)
-
-    def put_referrer(self, repository: str, data: bytes, media_type: str) -> bool:
-        """Store a manifest with a ``subject``; return True if the registry lists it as a referrer.
-
-        Raises:
-            ArtifactRefused: the registry does not accept such manifests.
-        """
-        answer = self.put(repository, sha256(data), data, media_type, ArtifactRefused)
-        return "OCI-Subject" in answer.headers
 
     def get_referrers(self, repository: str, digest: str) -> list[Descriptor]:
         """Return the artifacts attached to a manifest; none if the registry has no such list.

@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from builder.core.errors import HashMismatch, ImageError
-from builder.core.model import OCI_MANIFEST, Descriptor, Image, Layer, SifImage
+from builder.core.model import Descriptor, Image, Layer, SifImage
 from builder.core.progress import working
 from builder.core.store.blobs import Store
 from builder.core.store.durable import sync_file, sync_folder
 from builder.core.store.files import copy_hashed, require_space, space_errors
 from builder.core.store.reading import Reader
 from builder.core.store.temporary import claimed, remove_left_behind
-from builder.formats.oci.image import manifest_of
+from builder.formats.oci.image import assemble
 from builder.formats.oci.manifest import parse_manifest
 
 from .client import RegistryClient
@@ -34,7 +34,6 @@ SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
 _FIRST_SIF_LAYER = "appliciation/vnd.sylabs.sif.layer.tar"
 #: The annotation for a layer's file name. Apptainer 1.x refuses to pull a layer without it.
 TITLE = "org.opencontainers.image.title"
-_EMPTY = b"{}"
 #: A SIF begins with a line for the kernel of 32 bytes, and these bytes (SIF specification, global
 #: header).
 _MAGIC = b"SIF_MAGIC\0"
@@ -53,12 +52,10 @@ def sif_artifact(sif: SifImage, name: str, annotations: Mapping[str, str] | None
         ImageError: the file is not a SIF.
     """
     check_sif(sif.path)
-    layer = Descriptor(SIF_LAYER, sif.digest, sif.size, {TITLE: name})
-    config = Descriptor.of(SIF_CONFIG, _EMPTY)
+    described = Descriptor(SIF_LAYER, sif.digest, sif.size, {TITLE: name})
+    layer = Layer(described, sif.digest, sif.path, title=name)
     more = {"annotations": dict(annotations)} if annotations else {}
-    manifest = manifest_of(config, [layer], **more)
-    layers = (Layer(layer, sif.digest, sif.path, title=name),)
-    return Image(layers, _EMPTY, config, manifest, Descriptor.of(OCI_MANIFEST, manifest))
+    return assemble([layer], b"{}", SIF_CONFIG, **more)
 
 
 def sif_layer(manifest: bytes, descriptor: Descriptor, where: str) -> Descriptor | None:

@@ -39,15 +39,14 @@ def resolve_manifest(
     """
     tag, named = (None, ref) if is_digest(ref) else (ref, None)
     where = str(Reference(client.host, repository, tag, named))
-    data, media_type, digest = client.manifests.get(repository, ref)
+    data, first = client.manifests.get(repository, ref)
 
     def read(descriptor: Descriptor) -> bytes:
-        if descriptor.digest == digest:
+        if descriptor.digest == first.digest:
             return data
         check_size(descriptor.size, f"the manifest {descriptor.digest} of {where}")
         return client.manifests.get(repository, descriptor.digest)[0]
 
-    first = Descriptor(media_type, digest, len(data))
     found = through_indexes(first, read, architecture, where)
     manifest = read(found)
     media_type = stated_media_type(manifest, found.media_type, where)

@@ -22,12 +22,13 @@ from builder.core.progress import Reporter
 from builder.core.store.blobs import Store
 from builder.core.text import human_bytes
 from builder.formats.oci.digest import sha256
-from builder.formats.oci.image import manifest_of
+from builder.formats.oci.image import assemble
 from builder.formats.oci.layout import read_blob, read_index, write_layout
 from builder.formats.oci.manifest import parse_json, parse_manifest
 
 from .answer import MAX_SMALL_BLOB
 from .client import RegistryClient
+from .errors import ArtifactRefused
 from .manifests import parse_referrers
 from .oras import TITLE
 from .source import bytes_source
@@ -36,7 +37,6 @@ log = logging.getLogger(__name__)
 
 EMPTY = "application/vnd.oci.empty.v1+json"
 CREATED = "org.opencontainers.image.created"
-_EMPTY_CONFIG = b"{}"
 #: Artifacts of one type that are read: the newest. builder attaches one for each test or release.
 MAX_READ = 100
 #: In bytes: manifests and files of all artifacts of one type together, which are read into memory.
@@ -58,6 +58,12 @@ class AttachedFile:
     name: str
     media_type: str
     data: bytes
+
+    @property
+    def layer(self) -> Layer:
+        """The file as a layer of an artifact."""
+        found = Descriptor.of(self.media_type, self.data)
+        return Layer(replace(found, annotations={TITLE: self.name}), found.digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,27 +93,19 @@ class Artifact:
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Of its manifest."""
 
-    def manifest(self, subject: Descriptor) -> tuple[bytes, Descriptor]:
-        """Return the manifest for an image, and its descriptor as lists of referrers contain it."""
+    def image(self, subject: Descriptor) -> Image:
+        """Return the manifest of these files about an image, with its entry for an index."""
         about = Descriptor(subject.media_type, subject.digest, subject.size)
         more: dict[str, Any] = {"artifactType": self.artifact_type, "subject": about.to_json()}
         if self.annotations:
             more["annotations"] = dict(self.annotations)
-        layers = (descriptor for descriptor, _ in self.layers())
-        data = manifest_of(Descriptor.of(EMPTY, _EMPTY_CONFIG), layers, **more)
+        made = assemble([file.layer for file in self.files], b"{}", EMPTY, **more)
         entry = replace(
-            Descriptor.of(OCI_MANIFEST, data),
+            made.manifest_descriptor,
             artifact_type=self.artifact_type,
             annotations=dict(self.annotations),
         )
-        return data, entry
-
-    def layers(self) -> list[tuple[Descriptor, bytes]]:
-        """Return the files as layers."""
-        return [
-            (replace(Descriptor.of(f.media_type, f.data), annotations={TITLE: f.name}), f.data)
-            for f in self.files
-        ]
+        return replace(made, manifest_descriptor=entry)
 
 
 # registries: writing ------------------------------------------------------------------------------
@@ -129,22 +127,25 @@ def attach(client: RegistryClient, repository: str, subject: Descriptor, artifac
         RegistryError: it refuses, or cannot be reached.
     """
     client.expect_push(repository)
-    manifest, entry = artifact.manifest(subject)
-    if _is_listed(entry.digest, referrers(client, repository, subject.digest)):
-        return entry.digest
-    config = Descriptor.of(EMPTY, _EMPTY_CONFIG)
-    for descriptor, data in [(config, _EMPTY_CONFIG), *artifact.layers()]:
+    image = artifact.image(subject)
+    if _is_listed(image.digest, referrers(client, repository, subject.digest)):
+        return image.digest
+    files = [(file.layer.descriptor, file.data) for file in artifact.files]
+    for descriptor, data in [(image.config_descriptor, image.config), *files]:
         if not client.blobs.has(repository, descriptor):
             client.blobs.upload(repository, descriptor, bytes_source(data))
-    listed = client.manifests.put_referrer(repository, manifest, OCI_MANIFEST)
+    answer = client.manifests.put(
+        repository, image.digest, image.manifest, OCI_MANIFEST, ArtifactRefused
+    )
+    listed = "OCI-Subject" in answer.headers
     if not listed:
         # A registry may list the manifest without sending the OCI-Subject header.
         found = client.manifests.get_referrers(repository, subject.digest)
-        listed = _is_listed(entry.digest, found)
+        listed = _is_listed(image.digest, found)
     if not listed:
         log.info("%s has no list of attached artifacts: a tag names them", client.host)
-        _list_by_tag(client, repository, subject.digest, entry)
-    return entry.digest
+        _list_by_tag(client, repository, subject.digest, image.manifest_descriptor)
+    return image.digest
 
 
 def _is_listed(digest: str, listed: Sequence[Descriptor]) -> bool:
@@ -211,10 +212,10 @@ def _listed_by_tag(
     if current is None:
         return [], None
     name = f"{client.host}/{repository}:{tag}"
-    data, media_type, _ = client.manifests.get(repository, current.digest)
-    if media_type != OCI_INDEX:
+    data, found = client.manifests.get(repository, current.digest)
+    if found.media_type != OCI_INDEX:
         raise client.error(
-            f"{name} is not a list of attached artifacts but {media_type}",
+            f"{name} is not a list of attached artifacts but {found.media_type}",
             "the OCI reserves this tag for the list: after cosign copy (3.1), copy with oras copy -r, "
             "which replaces it; else delete the tag there",
         )
@@ -309,14 +310,10 @@ def attach_in_layout(folder: Path, store: Store, subject: Descriptor, artifact: 
     Raises:
         ImageError, SpaceError: see :func:`builder.formats.oci.layout.write_layout`.
     """
-    manifest, entry = artifact.manifest(subject)
-    layers = tuple(
-        Layer(descriptor, descriptor.digest, store.path(store.add(data)))
-        for descriptor, data in artifact.layers()
-    )
-    config = Descriptor.of(EMPTY, _EMPTY_CONFIG)
-    write_layout(Image(layers, _EMPTY_CONFIG, config, manifest, entry), folder, None, store)
-    return entry.digest
+    layers = [replace(f.layer, path=store.path(store.add(f.data))) for f in artifact.files]
+    image = replace(artifact.image(subject), layers=tuple(layers))
+    write_layout(image, folder, None, store)
+    return image.digest
 
 
 def layout_referrers(

@@ -21,8 +21,9 @@ def test_digest_is_verified(fake: FakeRegistry, client: RegistryClient) -> None:
     """A manifest is verified by its digest."""
     data = b'{"schemaVersion":2}'
     fake.manifests["a/b"] = {"t": (data, OCI_MANIFEST), sha256(b"x"): (data, OCI_MANIFEST)}
-    assert client.manifests.get("a/b", "t") == (data, OCI_MANIFEST, sha256(data))
-    assert client.manifests.head("a/b", "t") == Descriptor(OCI_MANIFEST, sha256(data), len(data))
+    described = Descriptor(OCI_MANIFEST, sha256(data), len(data))
+    assert client.manifests.get("a/b", "t") == (data, described)
+    assert client.manifests.head("a/b", "t") == described
     assert client.manifests.head("a/b", "none") is None
     with pytest.raises(HashMismatch):
         client.manifests.get("a/b", sha256(b"x"))

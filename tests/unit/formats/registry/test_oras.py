@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.core.model import OCI_CONFIG, OCI_MANIFEST, Descriptor
+from builder.core.model import OCI_CONFIG, Descriptor, Layer
 from builder.core.store.blobs import Store
-from builder.formats.oci.image import manifest_of
+from builder.formats.oci.image import assemble
 from builder.formats.registry.oras import SIF_LAYER, copy_sif, sif_layer
 
 
@@ -26,8 +26,8 @@ from builder.formats.registry.oras import SIF_LAYER, copy_sif, sif_layer
 def test_media_types(media_type: str, is_sif: bool, config: str) -> None:
     """A SIF is known by the type of its layer, whatever the type of the config is."""
     layer = Descriptor.of(media_type, b"SIF")
-    manifest = manifest_of(Descriptor.of(config, b"{}"), [layer])
-    found = sif_layer(manifest, Descriptor.of(OCI_MANIFEST, manifest), "here")
+    image = assemble([Layer(layer, layer.digest)], b"{}", config)
+    found = sif_layer(image.manifest, image.manifest_descriptor, "here")
     assert found == (layer if is_sif else None)
 
 

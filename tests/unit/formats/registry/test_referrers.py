@@ -250,8 +250,8 @@ def test_sizes_that_are_too_small(
     client: RegistryClient, pushed: Image, fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file counts with the bytes that are read of it although its manifest states fewer."""
-    made, _ = Artifact(REPORT, [file("x" * 5000)] * 3).manifest(pushed.manifest_descriptor)
-    manifest = json.loads(made)
+    made = Artifact(REPORT, [file("x" * 5000)] * 3).image(pushed.manifest_descriptor)
+    manifest = json.loads(made.manifest)
     for layer in manifest["layers"]:
         layer["size"] = 1
     fake.put("a/b", b"x" * 5000)
