@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from builder.core.datafiles import table
 from builder.core.errors import ImageError
 from builder.core.model import Image, SifImage
 from builder.core.store.blobs import Store
+from builder.formats.sif import singularity
 from builder.formats.sif.read import read_sif
-from builder.formats.sif.singularity import MOUNT_POINTS
 from builder.formats.trees.member import DO_NOT_USE, Content, Kind, Member
 from builder.formats.trees.merge import Merge
 from builder.formats.trees.sources import Source, layer_source
@@ -21,6 +22,8 @@ from builder.formats.trees.sources import Source, layer_source
 METADATA = ".singularity.d"
 #: Symlinks into :data:`METADATA`.
 _METADATA_LINKS = frozenset({"singularity", "environment", ".run", ".exec", ".test", ".shell"})
+#: What each SIF has so that the runtime can mount over it: kind and mode.
+_MOUNT_POINTS: Mapping[str, tuple[str, int]] = table(singularity.__file__, "common_files.yaml")["empty"]
 NodeType = Literal["file", "directory", "symlink", "fifo"]
 _NODE_TYPES: Mapping[Kind, NodeType] = {
     Kind.FILE: "file",
@@ -131,7 +134,7 @@ def compare_trees(a: Tree, b: Tree, *, owners: bool = True) -> list[Difference]:
 
     Types, modes, owners, sizes, contents and link targets are compared, times are not.
 
-    The root directory, the files for the SIF runtime (:func:`is_metadata`), and :data:`MOUNT_POINTS` that
+    The root directory, the files for the SIF runtime (:func:`is_metadata`), and :data:`_MOUNT_POINTS` that
     only one tree has are ignored.
 
     Args:
@@ -156,7 +159,7 @@ def _compare_nodes(path: str, a: Node | None, b: Node | None, fields: Sequence[s
         what = tuple(name for name in fields if getattr(a, name) != getattr(b, name))
         return Difference(path, "differs", what, a, b) if what else None
     is_mount_point = (
-        path in MOUNT_POINTS and _NODE_TYPES[Kind[MOUNT_POINTS[path][0]]] == one.type and not one.size
+        path in _MOUNT_POINTS and _NODE_TYPES[Kind[_MOUNT_POINTS[path][0]]] == one.type and not one.size
     )
     if is_mount_point:
         return None

@@ -32,14 +32,8 @@ GUARD = f"{FOLDER}/env/93-overlays.sh"
 #: What the guard prints.
 NOT_MOUNTED = "This runtime did not mount the overlay partitions of this SIF."
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: Folders and empty files that a SIF has so that the runtime can mount over them: kind and mode.
-MOUNT_POINTS: Mapping[str, tuple[str, int]] = table(__file__, "mount_points.yaml")
 #: A script that does nothing.
 _EMPTY = "#!/bin/sh\n"
-_COMMON_LINKS = {
-    "singularity": f"{FOLDER}/runscript",
-    "environment": f"{FOLDER}/env/90-environment.sh",
-}
 #: What is read of /.singularity.d: not the libraries of a host.
 _READ_FILES = re.compile(rf"{re.escape(FOLDER)}/(?!libs/).*", re.DOTALL)
 #: In bytes: all of these together. Apptainer writes about 10 kB.
@@ -137,13 +131,14 @@ def common_files(time: int) -> list[tuple[Member, bytes]]:
     Args:
         time: of the files, in seconds since 1970.
     """
-    folders = (FOLDER, f"{FOLDER}/env", f"{FOLDER}/libs")
-    members = [Member(path, Kind.DIRECTORY, 0o755, mtime=time) for path in folders]
-    for path, (kind, mode) in MOUNT_POINTS.items():
-        members.append(Member(path, Kind[kind], mode, mtime=time))
+    common = table(__file__, "common_files.yaml")
+    empty = [
+        (Member(path, Kind[kind], mode, mtime=time), b"")
+        for path, (kind, mode) in common["empty"].items()
+    ]
     links = [
         (Member(name, Kind.SYMLINK, 0o777, mtime=time, target=target), b"")
-        for name, target in _COMMON_LINKS.items()
+        for name, target in common["links"].items()
     ]
     texts = {
         f"{FOLDER}/env/90-environment.sh": f"{_EMPTY}# Custom environment shell code should follow\n",
@@ -151,7 +146,7 @@ def common_files(time: int) -> list[tuple[Member, bytes]]:
         f"{FOLDER}/env/99-runtimevars.sh": script(__file__, "user_paths.sh"),
         f"{FOLDER}/startscript": _EMPTY,
     }
-    return [*((member, b"") for member in members), *_files(texts, time), *links]
+    return [*empty, *_files(texts, time), *links]
 
 
 def guard_files(time: int) -> list[tuple[Member, bytes]]:
@@ -181,17 +176,15 @@ def text_file(path: str, text: str, mode: int, time: int) -> tuple[Member, bytes
 def _definition(labels: Mapping[str, str], digest: str) -> str:
     """Return a text in the form of a definition file, with the origin of the SIF."""
     name = labels.get("org.opencontainers.image.base.name", "")
-    lines = [
-        f"Bootstrap: {_bootstrap(name)}",
-        f"From: {name or labels.get('org.opencontainers.image.base.digest', 'unknown')}",
-        "",
-        "# Not built from a definition: builder put this SIF together from locked packages, "
-        "and nothing was run.",
-        f"# The OCI image of the same lock: {digest}",
-    ]
-    if lock := labels.get("org.builder.lock"):
-        lines.append(f"# The lock file: {lock}")
-    return "\n".join(lines) + "\n"
+    lock = labels.get("org.builder.lock")
+    return script(
+        __file__,
+        "definition.txt",
+        bootstrap=_bootstrap(name),
+        base=name or labels.get("org.opencontainers.image.base.digest", "unknown"),
+        digest=digest,
+        lock=f"# The lock file: {lock}\n" if lock else "",
+    )
 
 
 def _bootstrap(base_name: str) -> str:
