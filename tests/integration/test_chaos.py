@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from builder.deliver.publishing.smoke_record import SmokeRecord
+from builder.deliver.smoke.run import SmokeReport
 from tests.support.channel import serve
 from tests.support.disk import flip, small_disk
 from tests.support.parts import Registry, RegistryFactory
@@ -86,7 +87,7 @@ class Releases:
         path.parent.mkdir(parents=True, exist_ok=True)
         about = {"digest": self.digest, "target": "tiny"}
         path.write_text(json.dumps(report(self.digest, image=about)))
-        SmokeRecord(cache).store(self.digest, "pass", "userns", path)
+        SmokeRecord(cache).update(SmokeReport("pass", {}, "userns", self.digest, 0.0, path))
         return cache
 
     def complete(self, cache: Path, folder: Path) -> None:

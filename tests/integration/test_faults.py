@@ -26,6 +26,7 @@ from pathlib import Path
 import pytest
 
 from builder.deliver.publishing.smoke_record import SmokeRecord
+from builder.deliver.smoke.run import SmokeReport
 from builder.formats.oci.layout import read_layout
 from tests.support.channel import Server, serve
 from tests.support.disk import flip
@@ -201,7 +202,7 @@ def test_interrupted_publish(
 ) -> None:
     """A tag names a complete image or nothing; the next run sends what is missing and moves the tags."""
     registry = make_registry()
-    SmokeRecord(warm).store(faulty.digest, "pass", "userns")
+    SmokeRecord(warm).update(SmokeReport("pass", {}, "userns", faulty.digest, 0.0))
     publish = ["publish", "tiny", "--to", f"{registry.host}/", "--tag", "26.11"]
     for _ in (again := Interruptions(number, faulty.seconds, 3)):
         again.run(faulty.command(*publish), faulty.environment(warm))

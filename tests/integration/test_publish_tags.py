@@ -20,6 +20,7 @@ from builder.deliver.project import Project
 from builder.deliver.publishing.destination import RegistryDestination
 from builder.deliver.publishing.publish import Published, PublishOptions, publish
 from builder.deliver.publishing.smoke_record import SmokeRecord
+from builder.deliver.smoke.run import SmokeReport
 from builder.formats.registry.client import RegistryClient
 from builder.lock.config.recipe import Recipe
 from tests.support.images import make_layer, make_test_image, record_contents
@@ -45,7 +46,7 @@ def built(project: Project, label: str) -> BuildResult:
     image = make_test_image(layers, label)
     source = project.root / "recipes/t.yaml"
     recipe = Recipe(name="t", base="oci:b", environment="e.yml", source=source, smoke="torch")
-    SmokeRecord(project.work.settings.cache).store(image.digest, "pass", "userns")
+    SmokeRecord(project.work.settings.cache).update(SmokeReport("pass", {}, "userns", image.digest, 0.0))
     return BuildResult(recipe, LOCK, LockedBase("oci:b", "sha256:" + "e" * 64), image)
 
 

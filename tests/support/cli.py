@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from builder.cli.groups import command as publish_command
 from builder.deliver.publishing.smoke_record import SmokeRecord
+from builder.deliver.smoke.run import SmokeReport
 from builder.formats.oci.layout import list_tags
 from tests.support.documents import checked
 from tests.support.project import TinyProject
@@ -47,7 +48,7 @@ def adopt(project: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pass_smoke(project: TinyProject, digest: str) -> None:
     """Records that the smoke test passed on this machine: the small image contains no Python."""
-    SmokeRecord(project.cache).store(digest, "pass", "userns")
+    SmokeRecord(project.cache).update(SmokeReport("pass", {}, "userns", digest, 0.0))
 
 
 def ask(project: TinyProject, args: list[str], answers: str = "") -> Any:

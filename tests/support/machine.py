@@ -16,6 +16,7 @@ import httpx2
 
 from builder.core.model import OCI_MANIFEST
 from builder.deliver.publishing.smoke_record import SmokeRecord
+from builder.deliver.smoke.run import SmokeReport
 from tests.support import parts
 from tests.support.documents import checked
 from tests.support.programs import run_program
@@ -49,7 +50,7 @@ class Machine:
         path = self.project.root / "reports/tiny" / f"{digest.partition(':')[2][:12]}-1.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(report))
-        SmokeRecord(self.project.cache).store(digest, "pass", "userns", path)
+        SmokeRecord(self.project.cache).update(SmokeReport("pass", {}, "userns", digest, 0.0, path))
 
     def publish(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
         built = self.json("build", "tiny")

@@ -36,6 +36,7 @@ from builder.deliver.publishing.keys import SigningKey
 from builder.deliver.publishing.publish import Published, PublishOptions, publish
 from builder.deliver.publishing.signatures import PAYLOAD, SIGNATURE, signature_tag
 from builder.deliver.publishing.smoke_record import SmokeRecord
+from builder.deliver.smoke.run import SmokeReport
 from builder.formats.oci.digest import sha256
 from builder.formats.registry.client import RegistryClient
 from builder.formats.registry.credentials import ANONYMOUS
@@ -106,7 +107,7 @@ class Team:
         path = self.root / f"reports/t/{label}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(report(image.digest)))
-        SmokeRecord(self.cache).store(image.digest, "pass", "userns", path)
+        SmokeRecord(self.cache).update(SmokeReport("pass", {}, "userns", image.digest, 0.0, path))
         return BuildResult(self.recipe, LOCK, LockedBase("oci:b", "sha256:" + "e" * 64), image)
 
     def publish(self, label: str, month: str = "26.10", *, signed: bool = True, **more: Any) -> Published:
@@ -128,7 +129,7 @@ class Team:
         sif, built = self.sif(label), self.built(label)
         path = self.root / "reports/t/sif.json"
         path.write_text(json.dumps(report(sif.digest)))
-        SmokeRecord(self.cache).store(sif.digest, "pass", "userns", path)
+        SmokeRecord(self.cache).update(SmokeReport("pass", {}, "userns", sif.digest, 0.0, path))
         options = PublishOptions(month="26.10", sign=self.key)
         return publish(self.project, replace(built, artifact=sif), options)
 

@@ -120,28 +120,10 @@ class SmokeRecord:
         if run.verdict == "fail":
             self._path(run.image_digest).unlink(missing_ok=True)
         elif run.verdict in PASSED:
-            self.store(run.image_digest, run.verdict, run.runner, run.path, plan)
-
-    def store(
-        self,
-        digest: str,
-        verdict: str,
-        runner: str,
-        report: Path | None = None,
-        plan: SmokePlan = TORCH,
-    ) -> None:
-        """Record a test that passed.
-
-        Args:
-            digest: of the image.
-            verdict: ``pass`` or ``warn``.
-            runner: the name of what ran the test.
-            report: the file of its report.
-            plan: the test.
-        """
-        data = {"digest": digest, "verdict": verdict, "runner": runner, "test": plan.to_json()}
-        place = {"report": str(report.absolute())} if report else {}
-        write_record(self._path(digest), data | place)
+            found = {"verdict": run.verdict, "runner": run.runner, "test": plan.to_json()}
+            place = {"report": str(run.path.absolute())} if run.path else {}
+            digest = run.image_digest
+            write_record(self._path(digest), {"digest": digest, **found, **place})
 
     def _read(self, digest: str) -> dict[str, Any]:
         record = read_record(self._path(digest))

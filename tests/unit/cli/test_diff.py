@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from builder.deliver.publishing.smoke_record import SmokeRecord
+from builder.deliver.smoke.run import SmokeReport
 from builder.formats.oci.layout import list_tags
 from tests.support.channel import index_channel, make_package
 from tests.support.cli import Cli
@@ -23,7 +24,7 @@ def publish(do: Cli, project: TinyProject, to: str, month: str, speed: float = 1
     report = a100({"matmul.fp32": speed}, digest=digest, started=started, noise=0)
     path = project.root / f"{month}.json"
     path.write_text(json.dumps(report))
-    SmokeRecord(project.cache).store(digest, "pass", "userns", path)
+    SmokeRecord(project.cache).update(SmokeReport("pass", {}, "userns", digest, 0.0, path))
     done = do("publish", "tiny", "--to", to, "--tag", month)
     assert done.code == 0 and "attached: SBOM, provenance, lock, smoke report" in done.out
 

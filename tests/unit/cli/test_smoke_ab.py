@@ -90,7 +90,7 @@ def test_slower(project: Project) -> None:
 def test_exit_code(project: Project, verdicts: tuple[str, str], rounds: int, code: int, words: str) -> None:
     project.verdicts, project.rounds = verdicts, rounds
     record = SmokeRecord(project.root / "cache")
-    record.store(NEW, "pass", "podman")
+    record.update(SmokeReport("pass", {}, "podman", NEW, 0.0))
     out, _ = project("smoke", "gpu", "--ab", "26.10", "build", code=code)
     assert words in out
     assert record.passed(NEW) == (None if verdicts[1] == "fail" else "pass")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from builder.deliver.publishing.smoke_record import SmokeRecord
+from builder.deliver.smoke.run import SmokeReport
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.project import TinyProject, edit
 
@@ -337,7 +338,7 @@ def test_sif(typed: Typed, change: Callable[[str], Change]) -> None:
 def test_publish(typed: Typed) -> None:
     """Only the tags are asked for; a pass that is gone, another tag or a killed push are noticed."""
     cache = typed.project.cache
-    SmokeRecord(cache).store(typed.digest, "pass", "userns")
+    SmokeRecord(cache).update(SmokeReport("pass", {}, "userns", typed.digest, 0.0))
     with FakeRegistry() as registry:
         publish = replace(
             typed, words=("publish", "tiny", "--to", f"{registry.host}/t/tiny", "--tag", "26.11")
@@ -367,7 +368,7 @@ def test_publish(typed: Typed) -> None:
 
 
 def test_publish_to_a_layout(typed: Typed) -> None:
-    SmokeRecord(typed.project.cache).store(typed.digest, "pass", "userns")
+    SmokeRecord(typed.project.cache).update(SmokeReport("pass", {}, "userns", typed.digest, 0.0))
     publish = replace(typed, words=("publish", "tiny", "--to", "oci:../out"))
     publish.settle()
     index = typed.project.root.parent / "out/index.json"

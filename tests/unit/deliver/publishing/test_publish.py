@@ -67,7 +67,9 @@ def send(project: Project, result: BuildResult, fake: FakeRegistry, **more: Any)
 def test_attached_before_tags(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
     """Everything is attached before a tag names the image."""
     path = write(project.root / "reports/t/x.json", report(result.digest))
-    SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns", path)
+    SmokeRecord(project.work.settings.cache).update(
+        SmokeReport("pass", {}, "userns", result.digest, 0.0, path)
+    )
     done = send(project, result, fake)
     assert list(done.attached) == [SBOM, PROVENANCE, SMOKE_REPORT]
     assert (done.smoke, done.tags) == ("pass", TAGS)
@@ -108,7 +110,7 @@ def test_race(project: Project, result: BuildResult, fake: FakeRegistry, method:
     """Another publish sets the month's tag at any moment: one of the two wins, and ours does not say it won
     unless the tag names our image.
     """
-    SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns")
+    SmokeRecord(project.work.settings.cache).update(SmokeReport("pass", {}, "userns", result.digest, 0.0))
     other, seen = other_image(result), [0]
 
     def fault(request: Request) -> None:
@@ -134,7 +136,7 @@ def test_tag_of_another_image(project: Project, result: BuildResult, fake: FakeR
     """A dated tag stays, and nothing is sent; with ``force`` it moves, and what it named is reported."""
     other = other_image(result)
     name(fake, "26.11", other)
-    SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns")
+    SmokeRecord(project.work.settings.cache).update(SmokeReport("pass", {}, "userns", result.digest, 0.0))
     with pytest.raises(TagExistsError, match=r"26\.11 exists"):
         send(project, result, fake)
     assert fake.count("PUT") == fake.count("POST") == 0
@@ -144,7 +146,7 @@ def test_tag_of_another_image(project: Project, result: BuildResult, fake: FakeR
 
 def test_read_back_before_tags(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
     """No tag moves to an image that the registry does not return as it was sent."""
-    SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns")
+    SmokeRecord(project.work.settings.cache).update(SmokeReport("pass", {}, "userns", result.digest, 0.0))
     layer = result.image.layers[0].descriptor.digest  # type: ignore[union-attr]
 
     def fault(request: Request) -> Reply | None:
@@ -163,7 +165,7 @@ def test_read_back_before_tags(project: Project, result: BuildResult, fake: Fake
 
 def test_unchanged(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
     """Publishing an unchanged image again asks once for each tag and reads nothing."""
-    SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns")
+    SmokeRecord(project.work.settings.cache).update(SmokeReport("pass", {}, "userns", result.digest, 0.0))
     send(project, result, fake)
     before = len(fake.requests)
     send(project, result, fake)
@@ -183,7 +185,7 @@ def test_images_only(project: Project, result: BuildResult, fake: FakeRegistry) 
         return None
 
     fake.fault = fault
-    SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns")
+    SmokeRecord(project.work.settings.cache).update(SmokeReport("pass", {}, "userns", result.digest, 0.0))
     done = send(project, result, fake)
     assert done.attached == {} and done.tags == TAGS and "latest" in fake.manifests["a/b"]
     (warning,) = project.work.reporter.messages  # type: ignore[attr-defined]
@@ -207,7 +209,7 @@ def test_fail_after_a_pass(
     project: Project, result: BuildResult, fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An image whose last test failed is not published by the record of an earlier one."""
-    SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns")
+    SmokeRecord(project.work.settings.cache).update(SmokeReport("pass", {}, "userns", result.digest, 0.0))
     answer = SmokeReport("fail", report(result.digest, "fail"), "userns", result.digest, 1.0, None)
     monkeypatch.setattr(Project, "smoke", lambda self, *a, **k: answer)
     for policy in ("always", "auto"):
@@ -220,7 +222,7 @@ def test_log(
     project: Project, result: BuildResult, fake: FakeRegistry, told: Callable[[], list[str]]
 ) -> None:
     """``builder -v`` tells each step: tags, test, push, read-back, and each tag before and after."""
-    SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns")
+    SmokeRecord(project.work.settings.cache).update(SmokeReport("pass", {}, "userns", result.digest, 0.0))
     done = send(project, result, fake)
     to, digest, verified = done.reference, done.digest, done.verified
     assert verified is not None

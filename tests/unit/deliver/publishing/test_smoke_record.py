@@ -8,6 +8,7 @@ from typing import Any
 
 from builder.core.store.records import write_record
 from builder.deliver.publishing.smoke_record import SmokeRecord
+from builder.deliver.smoke.run import SmokeReport
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -20,7 +21,7 @@ def test_report(tmp_path: Path) -> None:
     """The report of the recorded test counts, if it is of this image and passed."""
     record, file = SmokeRecord(tmp_path / "cache"), tmp_path / "report.json"
     assert record.report(DIGEST) is None
-    record.store(DIGEST, "pass", "userns", file)
+    record.update(SmokeReport("pass", {}, "userns", DIGEST, 0.0, file))
     assert record.report(DIGEST) is None and record.passed(DIGEST) == "pass"
     for other in ("{", "[]", json.dumps(report(DIGEST, "fail")), json.dumps(report("sha256:" + "0" * 64))):
         file.write_text(other)
@@ -33,7 +34,7 @@ def test_damaged_record(tmp_path: Path) -> None:
     """Only an undamaged record of this image's pass counts."""
     record = SmokeRecord(tmp_path)
     assert record.passed(DIGEST) is None
-    record.store(DIGEST, "pass", "userns")
+    record.update(SmokeReport("pass", {}, "userns", DIGEST, 0.0))
     assert record.passed(DIGEST) == "pass"
     path = next((tmp_path / "smoke").iterdir())
     path.write_text(path.read_text()[:-3])
