@@ -26,7 +26,7 @@ from builder.build.steps.apt_solve import solve_os_packages
 from builder.build.wheels.builder import ImageWheelBuilder
 from builder.build.wheels.locked import place_wheels, remove_unnamed
 from builder.core.errors import BuilderError, LockError, UsageError
-from builder.core.model import Lock, LockedBase, OsPackage
+from builder.core.model import Lock, LockedBase
 from builder.core.redact import redact
 from builder.core.stages import LockOptions, Solver
 from builder.core.workspace import Workspace
@@ -87,8 +87,10 @@ def _request(
         raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
     update = without_os_packages(options.update, previous) if previous else ()
     known = None if options.update_base else previous
-    base = _base_before_packages(recipe, work, known.base if known else None)
-    inputs = _on_base(inputs, work, base, known)
+    base, inputs = _base_before_packages(inputs, work, known)
+    if base is not None and recipe.uses_base_python:
+        python, folder = base_python(base, recipe, work), work.store.folders.channels / "base"
+        base = replace(base, python=locked_base_python(python, recipe.platform, folder))
     locked = before.packages if before else ()
     builder = ImageWheelBuilder(inputs, work, base, options.exclude_newer, locked)
     options = replace(options, update=update)
@@ -103,35 +105,21 @@ def without_os_packages(names: Sequence[str], lock: Lock) -> tuple[str, ...]:
 
 
 def _base_before_packages(
-    recipe: Recipe, work: Workspace, pinned: LockedBase | None
-) -> LockedBase | None:
-    """Return the base, with the package of its Python if the recipe uses that.
+    inputs: Inputs, work: Workspace, known: Lock | None
+) -> tuple[LockedBase | None, Inputs]:
+    """Return the base, and the inputs with its glibc if that has to be read there.
 
-    None for a base that is made after the packages are solved.
+    None for a base that is made after the packages are solved. ``known`` is the lock whose base
+    stays, if it pins one.
     """
-    base = pinned
-    if base is None and (recipe.uses_base_python or not is_made_here(recipe.base)):
+    recipe, is_made = inputs.recipe, is_made_here(inputs.recipe.base)
+    base = pinned = known.base if known else None
+    if base is None and (recipe.uses_base_python or not is_made):
         base = resolve_base(recipe.base, recipe, work)
-    if base is None or not recipe.uses_base_python:
-        return base
-    python = base_python(base, recipe, work)
-    folder = work.store.folders.channels / "base"
-    return replace(base, python=locked_base_python(python, recipe.platform, folder))
-
-
-def _on_base(
-    inputs: Inputs, work: Workspace, base: LockedBase | None, known: Lock | None
-) -> Inputs:
-    """Return the inputs with the glibc of the base, if it has to be read there.
-
-    ``known`` is the lock whose base stays, if it pins one.
-    """
-    recipe = inputs.recipe
-    if base is None or is_made_here(recipe.base) or known_glibc(recipe):
-        return inputs
-    if known is not None and known.base is not None:
-        return inputs.on_base(glibc_of(known))
-    return inputs.on_base(base_glibc(base, recipe, work))
+    if base is None or is_made or known_glibc(recipe):
+        return base, inputs
+    glibc = glibc_of(known) if known and pinned else base_glibc(base, recipe, work)
+    return base, inputs.on_base(glibc)
 
 
 def _with_os_packages(
@@ -144,19 +132,16 @@ def _with_os_packages(
     """
     packages = None
     if recipe.base_packages and not is_made_here(recipe.base) and lock.base is not None:
-        packages = _known_os_packages(lock, previous)
+        if previous is not None and _adds_to_base(previous) == _adds_to_base(lock):
+            packages = previous.record.os_packages
         if packages is None:
             base = open_base(lock.base, recipe, work)
             packages = solve_os_packages(recipe, base, work)
     return replace(lock, record=replace(lock.record, os_packages=packages))
 
 
-def _known_os_packages(lock: Lock, previous: Lock | None) -> tuple[OsPackage, ...] | None:
-    if previous is None or previous.base != lock.base:
-        return None
-    before, now = previous.record, lock.record
-    is_same = before.inputs.get("base-packages") == now.inputs.get("base-packages")
-    return before.os_packages if is_same else None
+def _adds_to_base(lock: Lock) -> tuple[LockedBase | None, str | None]:
+    return lock.base, lock.record.inputs.get("base-packages")
 
 
 def choose_solver(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Lock]:
