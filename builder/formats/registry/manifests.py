@@ -76,7 +76,7 @@ class Manifests:
             if status == 404 and self._has_head:
                 return None
             if status in BUSY - {500}:  # GET would only wait again
-                raise self._transport.refusal(answer, f"return {self._name(repository, ref)}")
+                raise self._transport.refusal(answer, f"return {self.name(repository, ref)}")
         try:
             _, found = self.get(repository, ref)
         except RegistryError as e:
@@ -103,7 +103,7 @@ class Manifests:
                 index.
         """
         answer = self._read("GET", repository, ref)
-        name = self._name(repository, ref)
+        name = self.name(repository, ref)
         if answer.status != 200:
             raise self._transport.refusal(answer, f"return {name}")
         digest = sha256(answer.body)
@@ -140,7 +140,7 @@ class Manifests:
         # a tag is looked at again first
         tries = _PUTS if is_digest(ref) and is_digest_of(ref, data) else 1
         answer = self._send(request, tries)
-        name = self._name(repository, ref)
+        name = self.name(repository, ref)
         if not answer.is_success:
             is_kind = answer.status in (400, 405, 415, 422) and not _BAD_PUT & set(answer.codes())
             kind = refused if is_kind else RegistryError
@@ -204,7 +204,7 @@ class Manifests:
         for _ in range(MAX_PAGES):
             answer = transport.ask(request)
             if answer.status == 401 or answer.status in BUSY:
-                name = self._name(repository, digest)
+                name = self.name(repository, digest)
                 raise transport.refusal(answer, f"list what is attached to {name}")
             if answer.status != 200 or answer.media_type != OCI_INDEX or not answer.body:
                 return []
@@ -236,7 +236,8 @@ class Manifests:
             self._transport.pause(failures, answer)
         return self._transport.ask(request)
 
-    def _name(self, repository: str, ref: str) -> str:
+    def name(self, repository: str, ref: str) -> str:
+        """Return ``HOST/REPOSITORY:TAG`` or ``HOST/REPOSITORY@DIGEST``."""
         return f"{self._transport.host}/{repository}{'@' if is_digest(ref) else ':'}{ref}"
 
 

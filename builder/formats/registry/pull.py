@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from builder.core.settings import Settings
 from builder.core.store.blobs import Store
 from builder.formats.oci.documents import check_size
 from builder.formats.oci.manifest import MANIFESTS, read_image, stated_media_type, through_indexes
-from builder.formats.oci.reference import Reference, is_digest
 
 from .client import RegistryClient
 from .push import TRANSFERS, Origins
@@ -37,8 +35,7 @@ def resolve_manifest(
         RegistryError: it does not exist, or is not an image.
         ImageError: the index has no image for this architecture, or is damaged.
     """
-    tag, named = (None, ref) if is_digest(ref) else (ref, None)
-    where = str(Reference(client.host, repository, tag, named))
+    where = client.manifests.name(repository, ref)
     data, first = client.manifests.get(repository, ref)
 
     def read(descriptor: Descriptor) -> bytes:
@@ -108,30 +105,24 @@ def fetch_layers(
             it.
         HashMismatch, SpaceError: see the client.
     """
-    missing = {layer.descriptor.digest: layer for layer in image.layers if layer.path is None}
+    absent = {layer.descriptor.digest: layer for layer in image.layers if layer.path is None}
+    missing = list(absent.values())
     log.info("%d of %d layers must be downloaded", len(missing), len(image.layers))
     if not missing:
         return image
     with Origins(settings, reporter, client) as origins:
-        paths = _download(missing.values(), store, origins, reporter)
+        for layer in missing:  # without origin: an error before anything is downloaded
+            origins.client_of(layer)
+        task = f"pulling {missing[0].origin}"
+
+        def download(layer: Layer, advance: Advance) -> Path:
+            source, repository = origins.client_of(layer)
+            return source.blobs.download_to_store(repository, layer.descriptor, store, advance)
+
+        done = run_task(download, missing, TRANSFERS, reporter, task, lambda x: x.descriptor.size)
+    paths = {layer.descriptor.digest: path for layer, path in done}
     layers = tuple(
         layer if layer.path is not None else replace(layer, path=paths[layer.descriptor.digest])
         for layer in image.layers
     )
     return replace(image, layers=layers)
-
-
-def _download(
-    layers: Collection[Layer], store: Store, origins: Origins, reporter: Reporter
-) -> dict[str, Path]:
-    """Download layers; return their paths by digest."""
-    for layer in layers:  # a layer without origin is an error before anything is downloaded
-        origins.client_of(layer)
-    task = f"pulling {next(iter(layers)).origin}"
-
-    def download(layer: Layer, advance: Advance) -> Path:
-        client, repository = origins.client_of(layer)
-        return client.blobs.download_to_store(repository, layer.descriptor, store, advance)
-
-    done = run_task(download, layers, TRANSFERS, reporter, task, lambda one: one.descriptor.size)
-    return {layer.descriptor.digest: path for layer, path in done}
