@@ -177,15 +177,12 @@ def publish(project: Project, result: BuildResult, options: PublishOptions) -> P
     recipe, plan, work = result.recipe, options.tags_of(result.recipe), project.work
     where = options.destination_of(recipe)
     with contextlib.closing(open_destination(where, work, known=options.known)) as destination:
-        release = Release(result, options.annotations)
-
+        release, name = Release(result, options.annotations), destination.name
         # without tags nothing is released
-        signer = Signer.of(destination.name, recipe.root, options.sign) if plan.tags else Signer()
+        signer = Signer.of(name, recipe.root, options.sign) if plan.tags else Signer()
         tagging = Tagging(destination, plan, release.image, options.force)
         before = tagging.check(work.reporter)
-        done = Published(
-            recipe.name, destination.name, release.image.digest, plan.tags, before=before
-        )
+        done = Published(recipe.name, name, release.image.digest, plan.tags, before=before)
         if options.dry_run:
             return replace(done, dry_run=True)
 

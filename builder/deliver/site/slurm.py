@@ -210,11 +210,11 @@ def _check_options(recipe: Recipe, asked: SlurmRequest) -> None:
     slurm = recipe.site.slurm
     given = [name for name in ("partition", "qos") if getattr(asked, name)]
     given += [_name(option) for option in asked.options]
-    if slurm is None and given:
-        message = f"{recipe.site_title} has no scheduler, which --{given[0]} needs"
-        raise UsageError(message, "leave it out")
     for name in given:
-        if slurm is not None and name in slurm.refused:
+        if slurm is None:
+            message = f"{recipe.site_title} has no scheduler, which --{name} needs"
+            raise UsageError(message, "leave it out")
+        if name in slurm.refused:
             hint = slurm.refused[name]
             raise UsageError(f"--{name}: {recipe.site_title} does not accept it", hint)
 
