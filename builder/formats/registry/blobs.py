@@ -26,7 +26,6 @@ from .upload import UNKNOWN, ChunkSize, Upload
 #: Statuses of a registry without bytes from an offset on, or without ranges: the digest decides
 #: whether the blob is complete; if not, it is downloaded from the beginning.
 _NO_RANGE = (400, 416, 501)
-_DAMAGED = "the registry's copy is damaged, or a proxy changes it"
 
 
 class Blobs:
@@ -95,11 +94,7 @@ class Blobs:
             action = f"return {self._name(repository, descriptor.digest)}"
             raise self._transport.refusal(answer, action)
         if sha256(answer.body) != descriptor.digest:
-            raise HashMismatch(
-                f"digest mismatch: {self._name(repository)} returned different content "
-                f"for blob {descriptor.digest}",
-                _DAMAGED,
-            )
+            raise self._mismatch(repository, descriptor.digest)
         return answer.body
 
     def read(self, repository: str, digest: str, offset: int = 0) -> Iterator[bytes]:
@@ -172,11 +167,7 @@ class Blobs:
                 if part.digest() == blob.digest:
                     return
             partial.unlink()
-        raise HashMismatch(
-            f"digest mismatch: {self._name(repository)} returned different content "
-            f"for blob {blob.digest}, twice; it was deleted",
-            _DAMAGED,
-        )
+        raise self._mismatch(repository, f"{blob.digest}, twice; it was deleted")
 
     def hash(
         self, repository: str, descriptor: Descriptor, progress: Progress | None = None
@@ -286,6 +277,11 @@ class Blobs:
             self._chunk,
             Meter(progress, blob.size),
         ).run()
+
+    def _mismatch(self, repository: str, blob: str) -> HashMismatch:
+        problem = f"{self._name(repository)} returned different content for blob {blob}"
+        hint = "the registry's copy is damaged, or a proxy changes it"
+        return HashMismatch(f"digest mismatch: {problem}", hint)
 
     def _name(self, repository: str, digest: str = "") -> str:
         blob = f"the blob {digest} of " if digest else ""
