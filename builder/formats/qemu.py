@@ -17,12 +17,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 from builder.core.errors import RunnerError
 
+from .layers.elf import needed_by
 from .oci.image import host_architecture
 
 #: By the OCI's name of the processor: qemu's name, and ELF's number (elf.h: e_machine).
@@ -116,21 +116,9 @@ def _static_qemu(architecture: str) -> str:
     if architecture not in _PROCESSORS:
         return ""
     name = f"qemu-{_PROCESSORS[architecture][0]}"
-    found = [shutil.which(candidate) for candidate in (f"{name}-static", name)]
-    return next((path for path in found if path and ":" not in path and _is_static(Path(path))), "")
-
-
-def _is_static(path: Path) -> bool:
-    """Return whether an ELF program has no PT_INTERP: the image does not have its libraries."""
-    with path.open("rb") as f:
-        header = f.read(64)
-        if len(header) < 64 or header[:5] != b"\x7fELF\x02":
-            return False
-        start, size, count = struct.unpack_from("<32xQ14xHH", header)
-        f.seek(start)
-        table = f.read(size * count)
-    kinds = [table[at : at + 4] for at in range(0, len(table), size)] if size else []
-    return (3).to_bytes(4, "little") not in kinds
+    found = filter(None, map(shutil.which, (f"{name}-static", name)))
+    usable = (path for path in found if ":" not in path)
+    return next((path for path in usable if needed_by(Path(path).read_bytes()) == ()), "")
 
 
 def _kernel() -> tuple[int, ...]:
