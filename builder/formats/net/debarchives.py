@@ -7,28 +7,19 @@ Ubuntu keep it.
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from builder.core.datafiles import table
 from builder.core.redact import without_userinfo
 
-from .apt import host_id, host_sources
+from .apt import host_id, host_sources, uris_of
 from .mirrors import moved
 
-
-@dataclass(frozen=True, slots=True)
-class _DebianArchive:
-    """One archive: a folder with ``dists/`` and ``pool/``."""
-
-    addresses: list[str]
-    """Public addresses; a lock has the first one."""
-    suites: list[str]
-    """What follows the code name in the names of its suites."""
-    snapshot: str = ""
-    """The archive as it was at ``{time}``."""
+_ARCHIVES = "debarchives.yaml"
 
 
 def host_mirrors(
@@ -44,19 +35,19 @@ def host_mirrors(
         return ()
     pairs = []
     sources = list(host_sources(folder))
-    for archive in _archives().get(system, ()):
-        wanted = {suite + suffix for suffix in archive.suites}
+    for archive in table(__file__, _ARCHIVES).get(system, ()):
+        wanted = {suite + suffix for suffix in archive["suites"]}
         found = [s for s in sources if wanted & set(s.get("Suites", "").split())]
-        uris = [uri.rstrip("/") for source in found for uri in source.get("URIs", "").split()]
+        uris = [uri.rstrip("/") for uri in uris_of(found)]
         own = next((uri for uri in uris if uri.startswith(("http://", "https://", "file:"))), "")
         if own and not is_public(own):
-            pairs += [(address, own) for address in archive.addresses]
+            pairs += [(address, own) for address in archive["addresses"]]
     return tuple(pairs)
 
 
 def is_public(uri: str) -> bool:
     """Return whether an address is that of a public archive of Debian or Ubuntu."""
-    return any(uri.rstrip("/") in archive.addresses for archive in _all())
+    return any(uri.rstrip("/") in archive["addresses"] for archive in _all())
 
 
 def mirrored_archive(uri: str, mirrors: tuple[tuple[str, str], ...]) -> str:
@@ -74,19 +65,10 @@ def public_archive(url: str, mirrors: tuple[tuple[str, str], ...]) -> str:
 def snapshot(url: str, time: int) -> str | None:
     """Return the address of an archive's file at a time in seconds; None for other archives."""
     text = datetime.fromtimestamp(time, UTC).strftime("%Y%m%dT%H%M%SZ")
-    kept = [archive for archive in _all() if archive.snapshot]
-    pairs = ((a, old.snapshot.replace("{time}", text)) for old in kept for a in old.addresses)
+    kept = [archive for archive in _all() if "snapshot" in archive]
+    pairs = ((a, old["snapshot"].format(time=text)) for old in kept for a in old["addresses"])
     return moved(url, pairs)
 
 
-@functools.cache
-def _archives() -> dict[str, list[_DebianArchive]]:
-    """Return the public archives by ID of os-release(5)."""
-    rows = table(__file__, "debarchives.yaml")
-    return {
-        system: [_DebianArchive(**row) for row in archives] for system, archives in rows.items()
-    }
-
-
-def _all() -> list[_DebianArchive]:
-    return [archive for archives in _archives().values() for archive in archives]
+def _all() -> Iterator[Mapping[str, Any]]:
+    return chain.from_iterable(table(__file__, _ARCHIVES).values())
