@@ -57,45 +57,43 @@ def package_record(
     paths += [_entry_point_record(layout, e) for e in layout.entry_points]
     url = recorded_url(package.url)
 
-    fields = _RECORD_FIELDS.split()
-    record: dict[str, Any] = {k: index[k] for k in fields if index.get(k) is not None}
-    record |= {
+    record = {
+        **{key: index.get(key) for key in _RECORD_FIELDS.split()},
         "channel": url.rsplit("/", 2)[0] + "/",
         "files": [p["_path"] for p in paths],
         "fn": package.filename,
         "link": {"source": "", "type": 3},
+        "md5": package.md5 or None,
         "paths_data": {"paths": paths, "paths_version": 1},
+        "requested_spec": package.name if layout.is_requested else None,
         "requested_specs": [package.name] if layout.is_requested else [],
+        "sha256": package.sha256 or None,
         "size": fetched.size,
         "subdir": package.subdir or index.get("subdir", ""),
         "url": url,
     }
-    if layout.is_requested:
-        record["requested_spec"] = package.name
-    if package.sha256:
-        record["sha256"] = package.sha256
-    if package.md5:
-        record["md5"] = package.md5
-    data = json.dumps(record, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+    data = json.dumps(_known(record), sort_keys=True, separators=(",", ":")).encode() + b"\n"
     return Entry.of(layout.record_path, data)
 
 
 def _path_record(path: str, item: PathInfo, installed: InstalledFile | None) -> dict[str, Any]:
-    record: dict[str, Any] = {"_path": path, "path_type": _PATH_TYPES[item.kind]}
-    if item.no_link:
-        record["no_link"] = True
-    if item.sha256:
-        record["sha256"] = item.sha256
-    size = item.size
-    if installed:
-        record["sha256_in_prefix"] = installed.sha256
-        size = installed.size
-    if size is not None:
-        record["size_in_bytes"] = size
-    if item.placeholder:
-        record["file_mode"] = "binary" if item.binary else "text"
-        record["prefix_placeholder"] = item.placeholder
-    return record
+    file_mode = "binary" if item.binary else "text"
+    record = {
+        "_path": path,
+        "path_type": _PATH_TYPES[item.kind],
+        "no_link": item.no_link or None,
+        "sha256": item.sha256 or None,
+        "sha256_in_prefix": installed and installed.sha256,
+        "size_in_bytes": installed.size if installed else item.size,
+        "file_mode": file_mode if item.placeholder else None,
+        "prefix_placeholder": item.placeholder or None,
+    }
+    return _known(record)
+
+
+def _known(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what conda writes of a record: it leaves out what is not known."""
+    return {key: value for key, value in record.items() if value is not None}
 
 
 def _entry_point_record(layout: CondaLayout, script: Entry) -> dict[str, Any]:
