@@ -87,19 +87,12 @@ class WheelBuilder(Protocol):
         None also for a source that is not on this machine. Raises nothing.
         """
 
-    def build(
-        self,
-        source: SourceSpec,
-        packages: Sequence[LockedPackage],
-        previous: LockedPackage | None = None,
-    ) -> BuiltWheel:
+    def build(self, source: SourceSpec, packages: Sequence[LockedPackage]) -> BuiltWheel:
         """Return the wheel of a source, built or from the cache.
 
         Args:
             source: what the wheel is built from.
             packages: the packages of the image; which of them the build sees depends on the recipe.
-            previous: the package of an earlier lock: its wheel is used again if its source has not
-                changed.
 
         Raises:
             WheelError: the build failed, or the wheel that it made is not usable.

@@ -387,8 +387,7 @@ class SourceSolver:
             problem = f"{spec.where}: {redact(spec.text)} has to be built from its source"
             raise SolveError(problem, "lock with builder lock, which builds wheels")
         self._refuse_settings(spec)
-        before = (p for p in self.request.previous if p.name == spec.name and p.source)
-        wheel = self.builder.build(spec, packages, next(before, None))
+        wheel = self.builder.build(spec, packages)
         self.wheels[wheel.name] = wheel
         if self._settings(wheel.name).no_isolation:
             self._images[wheel.name] = (spec, packages)

@@ -79,21 +79,16 @@ class ImageWheelBuilder:
             return None
         return project_name(self.recipe.root / source.url / source.subdirectory)
 
-    def build(
-        self,
-        source: SourceSpec,
-        packages: Sequence[LockedPackage],
-        previous: LockedPackage | None = None,
-    ) -> BuiltWheel:
+    def build(self, source: SourceSpec, packages: Sequence[LockedPackage]) -> BuiltWheel:
         """See :class:`builder.lock.request.WheelBuilder`."""
         self._check_architecture(source)
         with open_source(source, self.recipe.root, self.work) as tree:
             name = source.name or project_name(tree.path)
             tree = self._with_description(source, name, tree)
-            wheel = self._wheel(source, name, tree, packages, previous)
+            wheel = self._wheel(source, name, tree, packages)
             # its settings are known only now
             if name is None and wheel.name in self.recipe.pip.build:
-                wheel = self._wheel(source, wheel.name, tree, packages, previous)
+                wheel = self._wheel(source, wheel.name, tree, packages)
             return wheel
 
     def rebuild(self, package: LockedPackage, lock: Lock) -> None:
@@ -134,7 +129,7 @@ class ImageWheelBuilder:
         self._check_architecture(spec)
         with open_source(spec, self.recipe.root, self.work, pinned=pinned) as tree:
             locked = replace(tree.locked, requires=pinned.requires)
-            return self._wheel(spec, package.name, replace(tree, locked=locked), packages, None)
+            return self._wheel(spec, package.name, replace(tree, locked=locked), packages)
 
     def _requirement(self, name: str, locked: LockedSource) -> SourceSpec:
         """Return the source to open: the user's own line has the variables."""
@@ -164,73 +159,49 @@ class ImageWheelBuilder:
 
     def _wheel(
         self,
-        source: SourceSpec,
+        spec: SourceSpec,
         name: str | None,
         tree: SourceTree,
         packages: Sequence[LockedPackage],
-        previous: LockedPackage | None,
     ) -> BuiltWheel:
         """Return the wheel of an opened source: from the lock, the cache, or a new build."""
         write_archival(tree)
-        title = name or redact(source.text)
+        title = name or redact(spec.text)
         options = self.recipe.pip.build.get(name or "", WheelBuild())
         backend = read_backend(tree.path, title)
         requires = [*(() if options.no_isolation else backend.requires), *options.needs]
         seen = packages if options.no_isolation else [p for p in packages if p.manager == "conda"]
         environment = self._environment(seen, name)
         keys: list[str] = []
+        job = WheelJob(title, name or "NAME", spec, self.recipe, tree, backend, requires, options)
         for _ in range(_ROUNDS):
-            isolated = not options.no_isolation
-            wheels = self._build_packages(
-                requires, tree.locked.requires, title, seen, isolated=isolated
-            )
+            wheels = self._build_packages(job, seen)
             locked = replace(tree.locked, requires=_exact(wheels))
             keys.append(self._key(environment, wheels, options))
-            known = self._known(locked, keys[-1], source.name, previous)
+            known = self._known(locked, keys[-1], spec.name)
             if known is not None:
                 log.info("%s: its wheel is %s, built before", title, known.filename)
                 return known
-            job = WheelJob(
-                title,
-                name or "NAME",
-                tree.root,
-                tree.path.relative_to(tree.root).as_posix(),
-                backend,
-                requires,
-                fetch_for(self.inputs, wheels, self.work),
-                options,
-                f"{self.recipe.conda.prefix}/bin/python",
-                self._uv(seen),
-                self.recipe.source,
-                ["python3-dev"] if "python3" in self.recipe.base_packages else (),
-            )
+            fetched = fetch_for(self.inputs, wheels, self.work)
+            job = replace(job, wheels=fetched, uv=self._uv(seen))
             try:
-                return self._built(job, source.name, environment, locked, keys)
+                return self._built(job, environment, locked, keys)
             except NeedsMore as e:
-                requires += e.requirements
+                requires += e.requirements  # the job has this list
         raise WheelError(
             f"{title}: its build backend asks for other requirements each time: {', '.join(requires)}",
             f"list them: pip: {{build: {{{title}: {{needs: [NAME]}}}}}}",
         )
 
-    def _build_packages(
-        self,
-        requires: Sequence[str],
-        pins: Sequence[str],
-        title: str,
-        seen: Sequence[LockedPackage],
-        *,
-        isolated: bool,
-    ) -> list[LockedPackage]:
+    def _build_packages(self, job: WheelJob, seen: Sequence[LockedPackage]) -> list[LockedPackage]:
         """Return the build requirements as wheels: those of the lock, while they fulfil them.
 
         Args:
-            requires: the requirements.
-            pins: the packages that an earlier build had.
-            title: the package, for messages.
+            job: the build; its source has the packages of an earlier build.
             seen: the packages of the image that the build sees.
-            isolated: see :func:`builder.build.wheels.requirements.resolve_requirements`.
         """
+        requires, pins = job.requires, job.tree.locked.requires
+        isolated = not job.settings.no_isolation
         python = next((p.python_version for p in seen if p.name == "python"), "")
         versions = {"python": python, **dict(pin.split("==") for pin in pins)}
 
@@ -243,24 +214,19 @@ class ImageWheelBuilder:
         known = record(pins).read() if is_pinned else None
         if known is None:
             asked = pins if is_pinned else requires
-            known = resolve_requirements(asked, title, seen, self._request, isolated=isolated)
+            known = resolve_requirements(asked, job.name, seen, self._request, isolated=isolated)
             record(_exact(known)).write(known)
         return known
 
     def _built(
-        self,
-        job: WheelJob,
-        name: str | None,
-        environment: BuildRequest,
-        locked: LockedSource,
-        keys: Sequence[str],
+        self, job: WheelJob, environment: BuildRequest, locked: LockedSource, keys: Sequence[str]
     ) -> BuiltWheel:
         """Build, check and store a wheel."""
         image = Layered().build(environment).artifact
         runner = find_runner(self.work, image=image)
         version = next(p.python_version for p in environment.lock.packages if p.name == "python")
         with built(job, image, runner, self.work) as folder:
-            wheel = check_wheel(folder, job.name, name, self.recipe, version)
+            wheel = check_wheel(folder, job.name, job.source.name, self.recipe, version)
             record = self._stored(wheel)
         report = self.work.reporter.note if self.reports else log.info
         report(f"{wheel.package.filename}: built from {_described(locked)}")
@@ -323,9 +289,7 @@ class ImageWheelBuilder:
         digest = cache_key([*source, *filter(None, [locked.describe]), key])
         return Record(self.work.store.folders.wheels / f"{digest}.json", dict[str, str])
 
-    def _known(
-        self, locked: LockedSource, key: str, name: str | None, previous: LockedPackage | None
-    ) -> BuiltWheel | None:
+    def _known(self, locked: LockedSource, key: str, name: str | None) -> BuiltWheel | None:
         """Return the wheel of a build with the same inputs, if it has the name that is asked for.
 
         That one is built again, so that its check reports both names.
@@ -337,7 +301,7 @@ class ImageWheelBuilder:
                 return None
             if self.work.store.get(f"sha256:{record['sha256']}") is not None:
                 return self._from_record(record, pinned)
-        candidates = [p for p in (previous, *self.locked) if p and name in (None, p.name)]
+        candidates = [p for p in self.locked if name in (None, p.name)]
         same = next((p for p in candidates if _is_of_build(p, pinned)), None)
         if same is None:
             return None

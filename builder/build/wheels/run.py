@@ -20,6 +20,7 @@ from packaging.version import InvalidVersion
 from builder.build.run.base import Mount, Runner, RunOptions
 from builder.build.run.process import Completed
 from builder.build.run.task import TaskLog, run_in_folder
+from builder.build.sources import SourceTree
 from builder.core.datafiles import search, table
 from builder.core.errors import WheelError
 from builder.core.model import Fetched, Image, LockedPackage, SifImage
@@ -31,6 +32,7 @@ from builder.core.workspace import Workspace
 from builder.formats.layers.wheel_archive import WheelArchive
 from builder.lock.config.recipe import Recipe
 from builder.lock.config.steps import WheelBuild
+from builder.lock.spec import SourceSpec
 from builder.lock.wheels import target_tags
 
 from . import driver
@@ -57,24 +59,18 @@ class WheelJob:
     """The package, or what the environment file calls it, for messages."""
     package: str
     """The key of its settings below ``pip: {build: ...}``."""
-    tree: Path
+    source: SourceSpec
+    recipe: Recipe
+    tree: SourceTree
     """The unpacked source; it is copied."""
-    folder: str
-    """The folder of the package in ``tree``; empty: the tree itself."""
     backend: Backend
     requires: Sequence[str]
     """The requirements that ``wheels`` fulfil."""
-    wheels: Sequence[Fetched]
-    """The build requirements and all that they need."""
     settings: WheelBuild
-    python: str
-    """The image's Python."""
-    uv: Path
+    wheels: Sequence[Fetched] = ()
+    """The build requirements and all that they need."""
+    uv: Path = Path()
     """uv for the processor of the image."""
-    recipe: Path = Path()
-    """The recipe's file, for messages."""
-    headers: Sequence[str] = ()
-    """The Debian package with the headers of the image's Python, if that is Debian's."""
 
 
 class NeedsMore(Exception):
@@ -116,7 +112,8 @@ def built(
             network="host" if job.settings.network else "none",
             on_line=output.add,
         )
-        command = [job.python, "-I", f"{place}/driver.py"]
+        python = f"{job.recipe.conda.prefix}/bin/python"
+        command = [python, "-I", f"{place}/driver.py"]
         done = run_in_folder(runner, image, command, folder, place, options)
         if done.returncode == driver.NEEDS_MORE:
             raise NeedsMore(_requirements(folder, job))
@@ -129,13 +126,13 @@ def _fill(work: Path, job: WheelJob) -> None:
     """Write what the container reads."""
     for name in _FOLDERS:
         (work / name).mkdir()
-    shutil.copytree(job.tree, work / "source", symlinks=True)
+    shutil.copytree(job.tree.root, work / "source", symlinks=True)
     for wheel in job.wheels:
         shutil.copyfile(wheel.path, work / "wheels" / wheel.package.filename)
     shutil.copyfile(driver.__file__, work / "driver.py")
     plan = {
         "uv": _UV,
-        "source": job.folder,
+        "source": job.tree.path.relative_to(job.tree.root).as_posix(),
         "no_isolation": job.settings.no_isolation,
         "wheels": [wheel.package.filename for wheel in job.wheels],
         "requires": list(job.requires),
@@ -203,7 +200,8 @@ def _hint(text: str, job: WheelJob) -> str:
     lacking = known_logs["lacking"].items()
     found = " ".join(packages for packages, patterns in lacking if search(patterns, text))
     programs = re.findall(known_logs["programs"].replace("\n", ""), text, re.MULTILINE)
-    headers = job.headers if "gcc" in found else ()
+    has_debian = "gcc" in found and "python3" in job.recipe.base_packages
+    headers = ["python3-dev"] if has_debian else []  # of Debian's Python
     names = dict.fromkeys([*known, *found.split(), *headers, *programs])
     if len(names) > len(known):
         hint = f"the build lacks OS packages: `base_packages: [{', '.join(names)}]`"
@@ -212,7 +210,7 @@ def _hint(text: str, job: WheelJob) -> str:
         match, hint = next((match, hint) for match, hint in matches if match)
         named = filter(None, match.groups())
         hint = hint.format(*named, known="".join(f"{name}, " for name in known))
-    where = f" (in {job.recipe})" if job.recipe.name and "`" in hint else ""
+    where = f" (in {job.recipe.source})" if job.recipe.source.name and "`" in hint else ""
     return re.sub("`(.*?)`", place, hint) + where
 
 

@@ -185,12 +185,7 @@ class FakeBuilder:
     def name_of(self, source: SourceSpec) -> str | None:
         return source.name
 
-    def build(
-        self,
-        source: SourceSpec,
-        packages: Sequence[LockedPackage],
-        previous: LockedPackage | None = None,
-    ) -> BuiltWheel:
+    def build(self, source: SourceSpec, packages: Sequence[LockedPackage]) -> BuiltWheel:
         self.asked.append(source)
         locked = LockedSource(source.kind, source.url, commit=source.revision, tree="f" * 40)
         return BuiltWheel(Path("w"), "tool-1-py3-none-any.whl", "tool", "1", "d" * 64, locked)

@@ -339,9 +339,7 @@ class Built:
 
     def name_of(self, source: SourceSpec) -> None: ...
 
-    def build(
-        self, source: SourceSpec, packages: Sequence[LockedPackage], previous: LockedPackage | None = None
-    ) -> BuiltWheel:
+    def build(self, source: SourceSpec, packages: Sequence[LockedPackage]) -> BuiltWheel:
         self.sources.append(source.url)
         name = source.name or "own"
         path = make_wheel(self.folder, name, "2.0", requires=self.requires.get(name, ()))

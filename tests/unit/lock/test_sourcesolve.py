@@ -40,12 +40,7 @@ class Wheels:
     def name_of(self, source: SourceSpec) -> str | None:
         return self.names.get(source.url)
 
-    def build(
-        self,
-        source: SourceSpec,
-        packages: Sequence[LockedPackage],
-        previous: LockedPackage | None = None,
-    ) -> BuiltWheel:
+    def build(self, source: SourceSpec, packages: Sequence[LockedPackage]) -> BuiltWheel:
         seen = tuple(f"{p.name} {p.version}" for p in packages if p.manager == "pip")
         name = source.name or self.names[source.url]
         version = source.text.partition("==")[2] or "1.0"

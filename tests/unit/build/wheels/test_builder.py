@@ -13,7 +13,9 @@ import pytest
 
 from builder.build.sources import SourceTree
 from builder.build.wheels import builder
+from builder.build.wheels.backend import Backend
 from builder.build.wheels.builder import ImageWheelBuilder
+from builder.build.wheels.run import WheelJob
 from builder.core.model import WHEELS, Lock, LockedPackage, LockedSource
 from builder.core.settings import Settings
 from builder.core.store.blobs import Store
@@ -21,6 +23,7 @@ from builder.core.workspace import Workspace
 from builder.formats.layers.cache import cache_key
 from builder.formats.net.pipconfig import PipConfiguration
 from builder.lock.config.recipe import Recipe
+from builder.lock.config.steps import WheelBuild
 from builder.lock.inputs import Inputs
 from builder.lock.spec import SourceSpec
 from tests.support.gitserver import Repo
@@ -69,12 +72,12 @@ def test_wheel_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     wheels = wheel_builder(tmp_path)
     wheels.locked = (package,)
     found = replace(source, build="")
-    assert wheels._known(found, "2" * 64, None, None) is None
+    assert wheels._known(found, "2" * 64, None) is None
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels" / name).write_bytes(data)
-    assert wheels._known(found, "3" * 64, None, None) is None, "another build"
-    assert wheels._known(found, "2" * 64, "other", None) is None, "another name"
-    known = wheels._known(found, "2" * 64, "tool", None)
+    assert wheels._known(found, "3" * 64, None) is None, "another build"
+    assert wheels._known(found, "2" * 64, "other") is None, "another name"
+    known = wheels._known(found, "2" * 64, "tool")
     assert known is not None and (known.filename, known.sha256, known.locked) == (name, digest, source)
     assert known.path.read_bytes() == data
 
@@ -115,7 +118,10 @@ def test_build_requirements_of_the_lock(tmp_path: Path, monkeypatch: pytest.Monk
     wheels = wheel_builder(tmp_path)
 
     def taken(requires: list[str], *pins: str) -> dict[str, str]:
-        found = wheels._build_packages(requires, pins, "demo", [], isolated=True)
+        tree = SourceTree(tmp_path, LockedSource("local", ".", requires=pins), tmp_path)
+        spec, backend = SourceSpec("local", "demo", "."), Backend("own", ())
+        job = WheelJob("demo", "demo", spec, wheels.recipe, tree, backend, requires, WheelBuild())
+        found = wheels._build_packages(job, [])
         return {package.name: package.version for package in found}
 
     assert taken(["setuptools"]) == {"setuptools": "81.0"}

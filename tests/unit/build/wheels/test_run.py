@@ -13,14 +13,17 @@ import pytest
 
 from builder.build.run.base import RunOptions
 from builder.build.run.process import Completed
+from builder.build.sources import SourceTree
 from builder.build.wheels import driver
 from builder.build.wheels.backend import Backend
 from builder.build.wheels.run import WheelJob, built
 from builder.core.errors import WheelError
+from builder.core.model import LockedSource
 from builder.core.settings import Settings
 from builder.core.workspace import Workspace
-from builder.lock.config.recipe import load_recipe
+from builder.lock.config.recipe import Recipe, load_recipe
 from builder.lock.config.steps import WheelBuild
+from builder.lock.spec import SourceSpec
 from tests.support.wheels import fetched, make_wheel
 
 IMAGE: Any = None
@@ -53,10 +56,12 @@ def job(tmp_path: Path) -> WheelJob:
     wheel = fetched(make_wheel(tmp_path, "ninja"))
     options = WheelBuild(env={"OPS": "0"}, config_settings={"a": "b"})
     backend = Backend("own", (), (".",))
-    tree, python = tmp_path / "tree", "/opt/conda/bin/python"
-    uv = Path("/usr/bin/uv")
-    recipe = tmp_path / "recipes" / "t.yaml"
-    return WheelJob("demo", "demo", tree, "sub", backend, ["ninja"], [wheel], options, python, uv, recipe)
+    root, spec = tmp_path / "tree", SourceSpec("local", "demo", ".", subdirectory="sub")
+    tree = SourceTree(root / "sub", LockedSource("local", "."), root)
+    values = {"name": "t", "base": "debian:bookworm", "environment": "e.yml"}
+    recipe = Recipe.model_validate({**values, "source": tmp_path / "recipes" / "t.yaml"})
+    parts = recipe, tree, backend, ["ninja"], options, [wheel]
+    return WheelJob("demo", "demo", spec, *parts, Path("/usr/bin/uv"))
 
 
 def test_built(job: WheelJob, settings: Settings) -> None:
@@ -182,7 +187,7 @@ CC = ["gcc", "g++", "libc6-dev"]
 
 def test_headers_of_debian(job: WheelJob, settings: Settings, tmp_path: Path) -> None:
     """With Debian's Python the first hint has its headers too, and names the recipe."""
-    job = replace(job, headers=["python3-dev"])
+    job = replace(job, recipe=job.recipe.model_copy(update={"base_packages": ("python3",)}))
     hint = failure(job, settings, "error: command 'gcc' failed: No such file or directory").hint
     assert typed_packages(hint, tmp_path) == (*CC, "python3-dev")
     assert hint.endswith(f" (in {tmp_path}/recipes/t.yaml)")
