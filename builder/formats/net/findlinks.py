@@ -22,8 +22,8 @@ from .pipconfig import pip_configuration
 
 if TYPE_CHECKING:
     import httpx2
-if TYPE_CHECKING:
-    import httpx2
+
+log = logging.getLogger(__name__)
 
 #: Links of a page in HTML: each needs up to 1 kB of memory. The largest page of PyPI has 47,000.
 MAX_LINKS = 200_000
@@ -103,9 +103,6 @@ def url_path(url: str) -> str:
         return ""
 
 
-log = logging.getLogger(__name__)
-
-
 class FindLinks:
     """Folders and files on this disk; HTML pages and simple indexes (PEP 503) on the web.
 
@@ -121,26 +118,23 @@ class FindLinks:
 
     def local(self, filename: str) -> Iterator[Path]:
         """Yield files with this name on this disk. Their content is not checked."""
-        for link in (*self._find_links, *self._project_pages(filename)):
-            path = as_path(link)
-            if path is None:
-                continue
+        for path in filter(None, map(as_path, self._links(filename))):
             candidate = path if path.name == filename else path / filename
             if candidate.is_file():
                 yield candidate
 
     def remote(self, filename: str, client: httpx2.Client) -> Iterator[str]:
         """Yield URLs of files with this name on web pages. A page that fails counts as empty."""
-        for link in (*self._find_links, *self._project_pages(filename)):
-            if not link.startswith(("http://", "https://")):
-                continue
-            for url in (link, *self._links_on_web(link, client)):
+        for link in self._links(filename):
+            on_web = link.startswith(("http://", "https://"))
+            for url in (link, *self._links_on_web(link, client)) if on_web else ():
                 if url_path(url).rsplit("/", 1)[-1] == filename:
                     yield url
 
-    def _project_pages(self, filename: str) -> list[str]:
+    def _links(self, filename: str) -> list[str]:
+        """Return the find-links, and the page of each index for the project of a file."""
         name = canonicalize_name(filename.split("-", 1)[0])
-        return [f"{index.rstrip('/')}/{name}/" for index in self._indexes]
+        return [*self._find_links, *(f"{index.rstrip('/')}/{name}/" for index in self._indexes)]
 
     def _links_on_web(self, page: str, client: httpx2.Client) -> list[str]:
         import httpx2  # slow: not for folders
