@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from builder.core.datafiles import table
@@ -18,7 +19,6 @@ from builder.core.errors import ConfigError, RegistryError
 from builder.core.settings import expand_home
 from builder.formats.oci.reference import Reference
 
-_SUITES = ("bullseye", "bookworm", "trixie", "forky", "sid")
 _OWN = "for an image of this project: oci:dist:TARGET; without a registry: base: debian:bookworm"
 KINDS = ("docker", "oci", "docker-archive", "debian", "sif")
 _FORMS = (
@@ -46,18 +46,10 @@ def split_reference(reference: str) -> tuple[str, str]:
 
 def _meant(reference: str) -> str:
     """Return the hint for a reference without its kind; empty if it is not known what is meant."""
-    for kind, hint in table(__file__, "copies.yaml").items():
-        if reference.startswith(kind):
-            return str(hint.format(reference.removeprefix(kind)))
+    for pattern, hint in table(__file__, "meant.yaml").items():
+        if found := re.fullmatch(pattern, reference, re.DOTALL):
+            return str(hint.format(*found.groups()))
     plain = reference.removeprefix("docker:").removeprefix("oras://")
-    if plain.endswith(".sif"):
-        return f"write base: sif:{plain}"
-    if plain.endswith((".tar", ".tar.gz", ".tgz")):
-        return f"write base: docker-archive:{plain}; or unpack it if it is an OCI layout: oci:DIR"
-    if plain.startswith(("/", "./", "../", "~")):
-        return f"write base: oci:{plain} for an OCI layout"
-    if plain in ("debian", *_SUITES):
-        return f"write base: debian:{plain if plain in _SUITES else 'bookworm'}"
     try:
         name = Reference.parse(plain)
     except RegistryError:
