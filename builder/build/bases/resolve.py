@@ -46,19 +46,17 @@ def check_base(recipe: Recipe) -> None:
     Raises:
         ConfigError: the reference or a name of a package is not valid.
     """
+    key = "base"
     try:
         kind, rest = split_reference(recipe.base)
         if kind == "debian":
             check_suite(recipe.base)
         elif kind == "docker":
             Reference.parse(rest)
-    except (ConfigError, RegistryError) as e:
-        raise ConfigError(f"{place_of(recipe.source, 'base')}: {e.message}", e.hint) from None
-    try:
+        key = "base_packages"
         check_packages(recipe.base_packages)
-    except ConfigError as e:
-        problem = f"{place_of(recipe.source, 'base_packages')}: {e.message}"
-        raise ConfigError(problem, e.hint) from None
+    except (ConfigError, RegistryError) as e:
+        raise ConfigError(f"{place_of(recipe.source, key)}: {e.message}", e.hint) from None
 
 
 def resolve_base(reference: str, wanted: Recipe | WantedBase, work: Workspace) -> LockedBase:
@@ -135,14 +133,14 @@ def _open_local(
 ) -> BaseImage:
     """Return an image in a file or folder of this machine; with ``keep`` one in a layout is stored."""
     kind, rest = split_reference(reference)
+    own = wanted.root / expand_home(rest), None
+    path, tag = own if kind == "sif" else path_and_tag(rest, wanted.root)
+    if not path.exists():
+        raise no_such_base(reference, path)
     if kind == "sif":
         from .sif import open_sif_base
 
-        path = wanted.root / expand_home(rest)
         return open_sif_base(reference, path, wanted.architecture, work.store)
-    path, tag = path_and_tag(rest, wanted.root)
-    if not path.exists():
-        raise no_such_base(reference, path)
     if kind == "oci":
         image = read_layout(path, tag, wanted.architecture)
         return layout_base(reference, image, work.store, keep=keep)

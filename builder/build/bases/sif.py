@@ -16,7 +16,7 @@ from builder.formats.sif.read import open_sif, read_sif
 from builder.formats.trees.member import Kind, Member
 from builder.formats.trees.sources import Source, layer_source
 
-from .image import BaseImage, no_such_base
+from .image import BaseImage
 from .pack import pack_tar
 from .registry import fetch_layer
 
@@ -26,15 +26,13 @@ def open_sif_base(reference: str, path: Path, architecture: str, store: Store) -
 
     Args:
         reference: for messages.
-        path: the SIF.
+        path: the SIF, which exists.
         architecture: the OCI's name.
         store: records the digests of SIFs.
 
     Raises:
-        ImageError: the file is missing, not a SIF, damaged, or for another architecture.
+        ImageError: the file is not a SIF, damaged, or for another architecture.
     """
-    if not path.exists():
-        raise no_such_base(reference, path)
     sif = open_sif(path, store, architecture)
     config = {
         **read_sif(path).config(),
