@@ -51,6 +51,13 @@ class BaseImage:
         return plain_image(self.layers, self.config)
 
     @property
+    def history(self) -> list[dict[str, Any]] | None:
+        """That of its config; None unless it has, as engines require, one entry for each layer."""
+        history = self.config.get("history") or []
+        layers = sum(not entry.get("empty_layer") for entry in history)
+        return list(history) if layers == len(self.layers) else None
+
+    @property
     def runnable(self) -> Image | SifImage:
         """What runners and steps take: the file of a SIF, or the layers as an image."""
         return self.sif or self.image()

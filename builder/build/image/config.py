@@ -249,11 +249,6 @@ def _history(layer: Layer, created: str) -> dict[str, Any]:
 
 
 def _base_history(base: BaseImage, created: str) -> list[dict[str, Any]]:
-    """Return the base's history, or a generated one.
-
-    Engines require one entry per layer that is not marked as empty.
-    """
-    history = base.config.get("history") or []
-    if sum(not h.get("empty_layer") for h in history) == len(base.layers):
-        return list(history)
-    return [{"created": created, "created_by": layer.title or "base"} for layer in base.layers]
+    """Return the base's history, or a generated one."""
+    made = [{"created": created, "created_by": layer.title or "base"} for layer in base.layers]
+    return made if base.history is None else base.history
