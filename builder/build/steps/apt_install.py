@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,6 @@ log = logging.getLogger(__name__)
 TITLE = "OS packages"
 #: Part of the cache key of layers. Increase it when a change here results in other bytes.
 FORMAT = 2
-#: Made by packages when they are installed: secrets that all containers of the image would share,
-#: and caches with times in them.
-_OPTIONS = (
-    *("APT::Sandbox::User=root", "APT::Install-Recommends=false", "Dpkg::Use-Pty=0"),
-    *("Dir::Etc::SourceList=/dev/null", "Dir::Etc::SourceParts=/dev/null"),
-    *(f"DPkg::Options::=--{name}" for name in (*DPKG_OPTIONS, "force-confdef", "force-confold")),
-)
 #: The base's own PATH may lead to programs that maintainer scripts do not expect.
 _ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
@@ -119,21 +112,14 @@ def os_layer(install: OsInstall, complete: Callable[[], BaseImage], work: Worksp
 
 def with_os_layer(base: BaseImage, layer: Layer) -> BaseImage:
     """Return the base with the layer on top; reference and digest stay those of the base."""
-    rootfs = base.config.get("rootfs") or {}
+    rootfs, below = base.config.get("rootfs") or {}, base.history
+    own = {"created_by": f"builder: {layer.title}"}
     config: dict[str, Any] = {
         **base.config,
         "rootfs": {"type": "layers", "diff_ids": [*rootfs.get("diff_ids", ()), layer.diff_id]},
-        "history": _history(base, layer),
+        "history": [] if below is None else [*below, own],
     }
     return replace(base, config=config, layers=(*base.layers, layer), added=(*base.added, layer))
-
-
-def _history(base: BaseImage, layer: Layer) -> list[Mapping[str, str]]:
-    """Return the base's history with an entry for the layer; none if it does not fit the layers."""
-    history = base.config.get("history") or []
-    if sum(not h.get("empty_layer") for h in history) != len(base.layers):
-        return []
-    return [*history, {"created_by": f"builder: {layer.title}"}]
 
 
 def _install(install: OsInstall, work: Workspace) -> Layer:
@@ -160,8 +146,8 @@ def _install(install: OsInstall, work: Workspace) -> Layer:
 def _script(install: OsInstall) -> str:
     foreign = sorted({p.architecture for p in install.packages} - {"all", install.architecture})
     architectures = "".join(f"dpkg --add-architecture {name}\n" for name in foreign)
-    options = " ".join(f"-o '{option}'" for option in _OPTIONS)
-    values = {"architectures": architectures, "options": options, "folder": MOUNTED}
+    options = " ".join(f"-o 'DPkg::Options::=--{name}'" for name in DPKG_OPTIONS)
+    values = {"architectures": architectures, "dpkg": options, "folder": MOUNTED}
     return script(__file__, "apt_install.sh", **values)
 
 
