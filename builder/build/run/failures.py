@@ -51,19 +51,12 @@ def hint_for(runner: str, text: str) -> str:
 
 def namespace_hint() -> str:
     """Return the line that changes the setting of this host that forbids user namespaces."""
-    if _sysctl("kernel/unprivileged_userns_clone") == "0":
-        return "as root: sysctl -w kernel.unprivileged_userns_clone=1"
-    if _sysctl("user/max_user_namespaces") == "0":
-        return "as root: sysctl -w user.max_user_namespaces=15000"
-    if _sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
-        return "as root (Ubuntu 24.04): sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+    for row in table(__file__, "namespaces.yaml"):
+        if text_of(_SYSCTL / row["name"]).strip() == row["value"]:
+            return str(row["hint"])
     if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
         return "start the container around builder with --security-opt seccomp=unconfined"
     return "ask the administrator to allow user namespaces, or see builder doctor"
-
-
-def _sysctl(name: str) -> str:
-    return text_of(_SYSCTL / name).strip()
 
 
 def _containers_conf() -> str:

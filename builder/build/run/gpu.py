@@ -9,18 +9,11 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
+from builder.core.datafiles import table
 from builder.lock.config.site import GpuVendor
 
-_DEVICES = {
-    "nvidia": re.compile(r"nvidia(\d+|ctl|-uvm|-uvm-tools|-modeset|-caps)|dxg"),
-    "amd": re.compile(r"kfd|dri|dxg"),
-    "none": re.compile(r"(?!)"),  # matches nothing
-}
-#: Libraries of NVIDIA's driver. They must fit the host's kernel module, so no image can contain
-#: them.
-_NVIDIA_DRIVER = re.compile(
-    r"lib(cuda|nvidia-ml|nvidia-ptxjitcompiler|nvidia-nvvm|nvidia-gpucomp|cudadebugger)\.so[.\d]*"
-)
+#: Patterns of names.
+_NAMES = "gpu.yaml"
 
 
 def gpu_devices(vendor: GpuVendor, folder: Path = Path("/dev")) -> list[Path]:
@@ -28,7 +21,8 @@ def gpu_devices(vendor: GpuVendor, folder: Path = Path("/dev")) -> list[Path]:
 
     For AMD, ``dri`` alone is any graphics card: there must be ``kfd`` (or ``dxg``, on WSL) as well.
     """
-    found = sorted(p for p in folder.iterdir() if _DEVICES[vendor].fullmatch(p.name))
+    pattern = table(__file__, _NAMES)[vendor]
+    found = sorted(p for p in folder.iterdir() if re.fullmatch(pattern, p.name))
     if vendor == "amd" and not {p.name for p in found} & {"kfd", "dxg"}:
         return []
     return found
@@ -69,6 +63,6 @@ def parse_ldconfig(text: str) -> dict[str, Path]:
         # libcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1
         left, _, path = line.strip().partition(" => ")
         name, _, kind = left.partition(" ")
-        if _NVIDIA_DRIVER.fullmatch(name) and path and "64" in kind:
+        if re.fullmatch(table(__file__, _NAMES)["driver"], name) and path and "64" in kind:
             found.setdefault(name, Path(path))
     return found
