@@ -31,16 +31,10 @@ def _listed(name: str) -> tuple[str, ...]:
 
 # <linux/mount.h>, mount(2)
 RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, REC, PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
-#: A remount must repeat the flags that the kernel has locked. Maps the flags of statvfs(2) to those
-#: of mount(2).
-_LOCKED_FLAGS = {
-    os.ST_NOSUID: NOSUID,
-    os.ST_NODEV: NODEV,
-    os.ST_NOEXEC: NOEXEC,
-    os.ST_NOATIME: 1024,
-    os.ST_NODIRATIME: 2048,
-    4096: 1 << 21,  # relatime
-}
+#: A remount must repeat the flags that the kernel has locked. All but the last have the same number in
+#: statvfs(2).
+_LOCKED_FLAGS = NOSUID | NODEV | NOEXEC | os.ST_NOATIME | os.ST_NODIRATIME
+_ST_RELATIME, _RELATIME = 4096, 1 << 21
 #: The number of the system call on all architectures.
 _MOUNT_SETATTR = 442
 #: Escaped characters in /proc/self/mountinfo (proc(5)); the backslash is the last.
@@ -273,7 +267,7 @@ def make_readonly(path: str) -> None:
         return
     for point in mounts_below(path):
         present = os.statvfs(point).f_flag
-        flags = sum(number for seen, number in _LOCKED_FLAGS.items() if present & seen)
+        flags = present & _LOCKED_FLAGS | (_RELATIME if present & _ST_RELATIME else 0)
         result = mount(None, point, None, REMOUNT | BIND | RDONLY | flags)
         must(f"{point} cannot be mounted read-only", result)
 
