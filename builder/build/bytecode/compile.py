@@ -25,7 +25,7 @@ from pathlib import Path
 
 from builder.build.bases.registry import fetch_layer
 from builder.build.bytecode import worker
-from builder.build.run.base import RunOptions
+from builder.build.run.base import Mount, RunOptions
 from builder.build.run.process import tail
 from builder.build.run.select import find_runner
 from builder.build.run.task import run_in_folder
@@ -253,10 +253,11 @@ class CompileJob:
         (self.folder / "worker.py").write_bytes(Path(worker.__file__).read_bytes())
         program = [python, "-s", "-S", "-B", "-W", "ignore", f"{JOB_FOLDER}/worker.py"]
         command = [*program, JOB_FOLDER, str(request.work.settings.jobs)]
-        options = RunOptions(env=_ENV, timeout_s=_LIMIT_S)
+        mounts = [Mount(self.folder, JOB_FOLDER, readonly=False)]
+        options = RunOptions(env=_ENV, mounts=mounts, timeout_s=_LIMIT_S)
         try:
             runner = find_runner(request.work)
-            done = run_in_folder(runner, image, command, self.folder, JOB_FOLDER, options)
+            done = run_in_folder(runner, image, command, options)
         except RunnerError as e:
             hint = f"{e.hint}; or {HINT}" if e.hint else HINT
             raise RunnerError(f"modules are compiled in a container: {e.message}", hint) from None

@@ -11,7 +11,6 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 
 from builder.core.model import Image, SifImage
 from builder.core.progress import Reporter
@@ -20,7 +19,7 @@ from builder.core.settings import Settings
 from builder.core.store.folders import CacheFolders
 from builder.core.text import visible
 
-from .base import Mount, Runner, RunOptions
+from .base import Runner, RunOptions
 from .identity import container_root
 from .process import Completed, tail
 
@@ -65,30 +64,23 @@ class TaskLog(AbstractContextManager["TaskLog"]):
 
 
 def run_in_folder(
-    runner: Runner,
-    image: Image | SifImage,
-    command: Sequence[str],
-    folder: Path,
-    place: str,
-    options: RunOptions,
+    runner: Runner, image: Image | SifImage, command: Sequence[str], options: RunOptions
 ) -> Completed:
-    """Run a program in a temporary container. The folder then belongs to the container's root.
+    """Run a program in a temporary container and in the folder that ``options`` mount first.
 
-    The program may have left anything in the folder: read its files with ``read_foreign``.
+    The folder then belongs to the container's root, and the program may have left anything in it:
+    read its files with ``read_foreign``.
 
     Args:
         runner: runs the image.
         image: has the program.
         command: the program and its arguments; the image's entry point is not used.
-        folder: a folder of this host, which the program can write. It must be under
-            ``settings.tmpdir``.
-        place: absolute path of the folder in the container; also the working directory.
-        options: variables, further files and folders, network, time limit.
+        options: variables, files and folders, network, time limit. The first folder, which the
+            program can write, must be under ``settings.tmpdir``.
 
     Raises:
         RunnerError, ImageError: The container cannot be started.
     """
-    container_root(keep_root=False).give(folder)
-    mounts = [Mount(folder, place, readonly=False), *options.mounts]
-    inside = replace(options, mounts=mounts, workdir=place, entrypoint=())
-    return runner.run(image, command, inside)
+    folder = options.mounts[0]
+    container_root(keep_root=False).give(folder.source)
+    return runner.run(image, command, replace(options, workdir=folder.target, entrypoint=()))

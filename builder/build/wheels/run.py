@@ -108,13 +108,13 @@ def built(
         _fill(folder, job)
         options = RunOptions(
             env=_environment(job, settings),
-            mounts=[Mount(job.uv, _UV)],
+            mounts=[Mount(folder, place, readonly=False), Mount(job.uv, _UV)],
             network="host" if job.settings.network else "none",
             on_line=output.add,
         )
         python = f"{job.recipe.conda.prefix}/bin/python"
         command = [python, "-I", f"{place}/driver.py"]
-        done = run_in_folder(runner, image, command, folder, place, options)
+        done = run_in_folder(runner, image, command, options)
         if done.returncode == driver.NEEDS_MORE:
             raise NeedsMore(_requirements(folder, job))
         if done.returncode:
