@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from builder.core.errors import ImageError
 from builder.core.model import Fetched
 from builder.core.redact import redact
-from builder.core.store.files import CHUNK, sha256_of
+from builder.core.store.files import sha256_of
 from builder.formats.oci.documents import check_size, load_json
 
 from .conda_archive import open_part, read_index_file, read_info, read_part
@@ -101,7 +101,7 @@ def _path_inside(path: str) -> str:
     return inside if _SBOMS in inside or is_library(inside) else ""
 
 
-def _files(fetched: Fetched) -> Iterator[tuple[str, int, Iterable[bytes]]]:
+def _files(fetched: Fetched) -> Iterator[tuple[str, int, Iterable[bytes | memoryview]]]:
     """Yield path, size in bytes and content of the SBOMs and libraries of a package."""
     if fetched.package.manager == "pip":
         with WheelArchive(fetched) as wheel:
@@ -112,9 +112,7 @@ def _files(fetched: Fetched) -> Iterator[tuple[str, int, Iterable[bytes]]]:
         with open_part(fetched, "pkg") as reader:
             for member in read_part(fetched, reader):
                 if member.kind == "file" and (path := _path_inside(member.path)):
-                    starts = range(0, member.size, CHUNK)
-                    sizes = (min(CHUNK, member.size - start) for start in starts)
-                    yield path, member.size, map(reader.read_exactly, sizes)
+                    yield path, member.size, reader.take(member.size)
 
 
 def _parts(data: bytes, path: str) -> list[Part]:

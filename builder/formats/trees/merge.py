@@ -47,7 +47,7 @@ from builder.core.errors import ImageError
 from builder.core.text import human_bytes
 
 from .bounds import Tally
-from .member import DO_NOT_USE, NOT_UNPACKED, Content, Kind, Member, hard_link
+from .member import DO_NOT_USE, NOT_UNPACKED, Content, Kind, Member, ancestors, hard_link
 from .sources import Source, Stream
 
 
@@ -224,15 +224,12 @@ class Merge:
             yield hard_link(member, name, first), iter(())
 
     def _put(self, path: str, kind: Kind) -> None:
-        self._imply_parents(path)
-        self.kinds[path] = kind
-
-    def _imply_parents(self, path: str) -> None:
-        parent = path.rpartition("/")[0]
-        while parent and parent not in self.kinds:
+        for parent in ancestors(path):
+            if parent in self.kinds:
+                break
             self.kinds[parent] = Kind.DIRECTORY
             self.implied.add(parent)
-            parent = parent.rpartition("/")[0]
+        self.kinds[path] = kind
 
     def _is_hidden(self, path: str) -> bool:
         """Return whether a layer above hides a path of the current layer."""

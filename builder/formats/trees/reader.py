@@ -44,7 +44,7 @@ class TarReader:
                 raise TarError(f"{header.path!r} is a sparse file, which is not supported")
             end = self.position + header.stored
             yield header
-            deque(self._next(end - self.position), 0)
+            deque(self.take(end - self.position), 0)
             self.read_exactly(-header.stored % BLOCK)  # the last member's may be missing
 
     def content(self, header: TarHeader) -> Iterator[bytes | memoryview]:
@@ -59,7 +59,7 @@ class TarReader:
             for start in range(at, offset, CHUNK):
                 yield bytes(min(CHUNK, offset - start))
             at = offset + length
-            yield from self._next(length)
+            yield from self.take(length)
 
     def read_some(self, limit: int) -> memoryview:
         """Return between 1 and ``limit`` bytes; none at the end."""
@@ -76,8 +76,8 @@ class TarReader:
             size -= len(part)
         return b"".join(parts)
 
-    def _next(self, size: int) -> Iterator[memoryview]:
-        """Yield ``size`` bytes. Raises TarError if there are fewer."""
+    def take(self, size: int) -> Iterator[memoryview]:
+        """Yield the next ``size`` bytes. Raises TarError if there are fewer."""
         while size:
             part = self.read_some(size)
             if not part:
