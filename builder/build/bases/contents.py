@@ -12,7 +12,6 @@ import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, product
 from typing import NamedTuple
 
@@ -98,7 +97,9 @@ def find_python(base: BaseImage, store: Store) -> BasePython | None:
     from .sif import base_sources
 
     path = config_environment(base.config).get("PATH", DEFAULT_PATH).split(":")
-    files = _read_files(base_sources(base, store))
+    merge, links = Merge(base_sources(base, store)), dict[str, str]()
+    what = "the files that tell of Python in the base"
+    files = _PythonFiles(merge.kinds, links, dict(merge.read(_READ, MAX_SIZE, what, links)))
     places = product(dict.fromkeys((*path, *_FOLDERS)), ("python3", "python"))
     return next(filter(None, (_python_at(*place, files) for place in places)), None)
 
@@ -141,21 +142,12 @@ def find_glibc(base: BaseImage, work: Workspace) -> str:
     return ""
 
 
-@dataclass
-class _PythonFiles:
+class _PythonFiles(NamedTuple):
     """What is read of a base."""
 
     kinds: Mapping[str, Kind]
-    links: dict[str, str] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
-
-
-def _read_files(sources: Sequence[Source]) -> _PythonFiles:
-    merge = Merge(sources)
-    files = _PythonFiles(merge.kinds)
-    what = "the files that tell of Python in the base"
-    files.texts.update(merge.read(_READ, MAX_SIZE, what, files.links))
-    return files
+    links: Mapping[str, str]
+    texts: Mapping[str, str]
 
 
 def _python_at(folder: str, name: str, files: _PythonFiles) -> BasePython | None:

@@ -29,8 +29,6 @@ from .places import LocalFile, NotAvailable, Places, Url, not_found
 from .verify import Verifier
 
 if TYPE_CHECKING:  # httpx2 is slow to import, and not needed if all packages are on this machine
-    import httpx2
-
     from builder.formats.net.download import PartialFile
 
     from .download import Downloader
@@ -137,15 +135,13 @@ class _Fetcher:
             downloader = Downloader(client, len(packages), self._work.reporter, self._stop)
 
             def fetch(package: LockedPackage) -> Fetched:
-                found = self._fetch(package, client, downloader)
+                found = self._fetch(package, downloader)
                 downloader.finished()
                 return found
 
             return [fetched for _, fetched in in_parallel(fetch, packages, _JOBS, self._stop)]
 
-    def _fetch(
-        self, package: LockedPackage, client: httpx2.Client, downloader: Downloader
-    ) -> Fetched:
+    def _fetch(self, package: LockedPackage, downloader: Downloader) -> Fetched:
         """Return the package from its first location, or from a build that downloads it now."""
         with self._work.store.lock(f"fetch {package.key}"):
             found = self._local(package)
@@ -153,7 +149,7 @@ class _Fetcher:
                 return found
             tried: list[str] = []
             mismatch: HashMismatch | None = None
-            for place in self._places.of(package, client):
+            for place in self._places.of(package, downloader.client):
                 try:
                     if isinstance(place, LocalFile):
                         return self._from_disk(package, place)

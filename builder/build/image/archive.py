@@ -145,7 +145,7 @@ def _docker_files(image: Image, repo_tag: str, *, keep_zstd: bool = False) -> li
     """
     layers = [_docker_layer(layer, keep_zstd=keep_zstd) for layer in image.layers]
     names = [layer.name for layer in layers]
-    config = _blob(image.config_descriptor.digest, image.config)
+    config = inline(_name(image.config_descriptor.digest), image.config)
     listing = canonical_json([{"Config": config.name, "RepoTags": [repo_tag], "Layers": names}])
     files = [inline("manifest.json", listing), config]
     if not any(layer.inflate for layer in layers):
@@ -154,7 +154,7 @@ def _docker_files(image: Image, repo_tag: str, *, keep_zstd: bool = False) -> li
         entry = replace(image.manifest_descriptor, annotations=notes).to_json()
         index = canonical_json({**EMPTY_INDEX, "manifests": [entry]})
         files += [inline("oci-layout", OCI_LAYOUT), inline("index.json", index)]
-        files.append(_blob(image.digest, image.manifest))
+        files.append(inline(_name(image.digest), image.manifest))
     # a layer that the image has twice is written once
     return [*files, *{layer.name: layer for layer in layers}.values()]
 
@@ -166,10 +166,6 @@ def _docker_layer(layer: Layer, *, keep_zstd: bool) -> ArchiveFile:
         return ArchiveFile(_name(described.digest), blob, described.size, described.digest)
     size = layer.unpacked or sum(map(len, inflate(blob)))
     return ArchiveFile(_name(layer.diff_id), blob, size, layer.diff_id, inflate=True)
-
-
-def _blob(digest: str, data: bytes) -> ArchiveFile:
-    return inline(_name(digest), data)
 
 
 def _name(digest: str) -> str:

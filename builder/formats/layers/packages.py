@@ -113,16 +113,12 @@ class Packages:
         """Read the index of a package from its archive, and record it."""
         fetched = self._archive(package)
         # readers of archives are imported here: a build with nothing changed reads none
-        if package.manager == "conda":
-            from .conda import conda_index
-
-            index = conda_index(fetched, self.context)
-        else:
-            from .wheel import wheel_index
-
-            index = wheel_index(fetched, self.context)
+        from .conda import conda_index
         from .inside import declared
+        from .wheel import wheel_index
 
+        read = conda_index if package.manager == "conda" else wheel_index
+        index = read(fetched, self.context)
         declared_record(package, self.work.store).write(declared(fetched, index))  # for the SBOM
         self.index_record(package).write(index)
         return index
