@@ -16,7 +16,7 @@ from builder.core.progress import working
 from builder.core.stages import BuildOptions
 from builder.core.store.folders import CacheFolders
 from builder.core.store.unchanged import give_up
-from builder.core.text import human_bytes
+from builder.core.text import human_bytes, listed
 
 from .context import Context, complete_target, with_context
 from .options import (
@@ -257,10 +257,9 @@ def print_build_notes(context: Context, result: BuildResult) -> None:
         context.output.warn(warning)
     _print_missing_libraries(context, result)
     if count := len(result.conflicts):
-        shown = ", ".join(f"{c.path} ({c.winner})" for c in result.conflicts[:_SHOWN_CONFLICTS])
-        more = f" and {count - _SHOWN_CONFLICTS} more" if count > _SHOWN_CONFLICTS else ""
+        shown = listed([f"{c.path} ({c.winner})" for c in result.conflicts], _SHOWN_CONFLICTS)
         about = f"{count} files come from several packages; the later one wins"
-        context.output.warn(f"{about}: {shown}{more}")
+        context.output.warn(f"{about}: {shown}")
 
 
 def _print_missing_libraries(context: Context, result: BuildResult) -> None:

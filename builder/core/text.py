@@ -69,6 +69,12 @@ def human_seconds(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
+def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return names as text: of more than ``most``, the first ones and how many more there are."""
+    more = len(names) - most
+    return separator.join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def one_line(text: str) -> str:
     """Return foreign text as one line, with control characters as escapes."""
     words = " ".join(text.split())

@@ -9,6 +9,7 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from builder.core.datafiles import read_beside
+from builder.core.text import listed
 from builder.formats.trees.ignore import IGNORE_FILE, Ignore, plain_path
 from builder.lock.config.recipe import Recipe
 
@@ -58,8 +59,7 @@ def secret_note(recipe: Recipe, secrets: Sequence[Path]) -> str:
     """
     root = plain_path(recipe.root)
     names = [path.relative_to(root).as_posix() for path in dict.fromkeys(secrets)]
-    more = len(names) - _SHOWN
-    shown = ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    shown = listed(names, _SHOWN)
     looks = "looks like a secret and is" if len(names) == 1 else "look like secrets and are"
     return (
         f"files: {shown} {looks} left out of the image; to copy a file that is none, write a line such as "

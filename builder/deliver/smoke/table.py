@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from builder.core.text import Table
+from builder.core.text import Table, listed
 
 from .ab import Ab
 from .abrun import Side
@@ -112,9 +112,7 @@ def _about(comparison: ReportComparison) -> Iterator[str]:
     if comparison.differences:
         yield f"what differs: {'; '.join(comparison.differences)}"
     if comparison.packages:
-        shown = [package.text for package in comparison.packages[:10]]
-        more = f" and {len(comparison.packages) - 10} more" if len(comparison.packages) > 10 else ""
-        yield f"packages: {', '.join(shown)}{more}"
+        yield f"packages: {listed([package.text for package in comparison.packages], 10)}"
     yield AB_ADVICE
 
 

@@ -24,7 +24,7 @@ from builder.core.model import (
 from builder.core.parallel import Advance, run_task
 from builder.core.store.blobs import Store
 from builder.core.store.files import require_space
-from builder.core.text import human_bytes
+from builder.core.text import human_bytes, listed
 from builder.core.workspace import Workspace
 
 from .cache import (
@@ -41,7 +41,7 @@ from .compress import MEDIA_TYPES, LayerWriter, codec_name
 from .conda_activation import Activation, activation_environment
 from .conflicts import Conflict
 from .entry import Entry
-from .grouping import LayerPlan, listed, plan_lock, split_index
+from .grouping import LayerPlan, plan_lock, split_index
 from .libraries import RecordedLibraries, library_record
 from .packages import Packages
 

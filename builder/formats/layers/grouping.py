@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from builder.core.model import LayerContent, LayerOptions, LockedPackage, Manager
+from builder.core.text import listed
 
 from .entry import PackageIndex
 
@@ -115,12 +116,6 @@ def _own_layers(package: LockedPackage, parts: int) -> list[LayerPlan]:
     title = f"{content.name} {package.version}"
     titles = [f"{title} ({n + 1}/{parts})" for n in range(parts)] if parts > 1 else [title]
     return [LayerPlan(content, text, (package,), n, parts) for n, text in enumerate(titles)]
-
-
-def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
-    """Return names as text: of more than ``most``, the first ones and how many more there are."""
-    more = len(names) - most
-    return separator.join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def content_of(title: str) -> LayerContent | None:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from builder.core.errors import ImageError
 from builder.core.store.reading import Reader
-from builder.core.text import human_bytes
+from builder.core.text import human_bytes, listed
 
 #: In bytes: a manifest, index or config. containerd, Docker and skopeo accept 4 to 8 MiB; real ones have less
 #: than 1 MiB.
@@ -112,9 +112,8 @@ def shown(text: str) -> str:
 def some(names: Iterable[str]) -> str:
     """Return names of a document as a hint can list them: sorted, and not more than fit."""
     known = sorted(set(names))
-    texts = [n if n.isprintable() and len(n) <= _SHOWN else shown(n) for n in known[:_LISTED]]
-    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
-    return ", ".join(texts) + more or "none"
+    texts = [n if n.isprintable() and len(n) <= _SHOWN else shown(n) for n in known]
+    return listed(texts, _LISTED) or "none"
 
 
 # texts of documents ---------------------------------------------------------------------------------------
