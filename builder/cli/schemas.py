@@ -42,18 +42,13 @@ def _document(kind: str) -> dict[str, Any]:
     """Return the schema of one document: one form or several, each with its name and version."""
     version = {"const": f"{kind}/{DOCUMENTS_VERSION}", "description": "name and version"}
     forms = [one | {"properties": {"schema": version} | one["properties"]} for one in _FORMS[kind]]
-    return {"anyOf": _with_required(forms)}
+    return {"anyOf": json.loads(json.dumps(forms), object_hook=_with_required)}
 
 
-def _with_required(node: Any) -> Any:
+def _with_required(node: dict[str, Any]) -> dict[str, Any]:
     """Return a part of a schema, whose objects require their keys but those that end in ``?``."""
-    if isinstance(node, list):
-        return list(map(_with_required, node))
-    if not isinstance(node, dict):
-        return node
-    made = {key: _with_required(value) for key, value in node.items()}
-    if keys := made.get("properties"):
+    if keys := node.get("properties"):
         required = [key for key in keys if not key.endswith("?")]
         named = {key.removesuffix("?"): value for key, value in keys.items()}
-        made |= {"type": "object", "properties": named, "required": required}
-    return made
+        node |= {"type": "object", "properties": named, "required": required}
+    return node
