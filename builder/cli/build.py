@@ -19,16 +19,7 @@ from builder.core.store.unchanged import give_up
 from builder.core.text import human_bytes, listed
 
 from .context import Context, complete_target, with_context
-from .options import (
-    FILE,
-    choice,
-    flag,
-    option,
-    origin_annotations,
-    origin_options,
-    repeated,
-    reuse_option,
-)
+from .options import FILE, choice, flag, option, origin_options, repeated, reuse_option, take_origin
 from .slurmoptions import slurm_options, take_job_options
 from .unchanged import repeatable
 
@@ -66,8 +57,6 @@ class Command(BuildOptions):
     """Kind (``oci`` or ``docker-archive``) and path of each."""
     load: str | None = None
     job: SlurmOptions | None = None
-    source: str | None = None
-    revision: str | None = None
     reuse: str = ""
 
     @property
@@ -134,7 +123,7 @@ def build(
     Without TARGET it builds the only target of the project; --all builds all of them.
     """
     job = take_job_options(values)
-    annotations = origin_annotations(values["source"], values["revision"])
+    annotations = take_origin(values)
     options = Command(**values, job=job, annotations=annotations)
     recipes = _chosen(context, [*names, *more], all_targets=all_targets)
     options.check(recipes)
@@ -365,12 +354,11 @@ def _job_command(context: Context, recipe: Recipe, options: Command) -> list[str
         "--lock": options.lock_file and options.lock_file.absolute(),
         "--to": options.layout and f"oci:{options.layout.absolute()}",
         "--engine": options.engine,
-        "--source": options.source,
-        "--revision": options.revision,
         "--accept-licenses": options.accept_licenses,
         "--rebuild": options.rebuild,
         "--check-reproducible": options.check_steps,
     }
+    after |= {f"--{name.rpartition('.')[2]}": text for name, text in options.annotations.items()}
     builder = (sys.executable, "-m", "builder")
     return [*builder, *_given(before), "build", recipe.name, *_given(after)]
 

@@ -89,15 +89,19 @@ def require_folder(option: str, path: Path) -> None:
 tag_option = option("--tag", "month", metavar="YY.MM")
 #: Adds ``--reuse``, see :mod:`builder.deliver.publishing.reuse`.
 reuse_option = text_option("--reuse", "REFERENCE")
-#: Adds ``--source`` and ``--revision``, see :func:`origin_annotations`.
+#: Adds ``--source`` and ``--revision``; :func:`take_origin` takes their values.
 origin_options = decorated(
     option("--source", envvar="BUILDER_SOURCE"), option("--revision", envvar="BUILDER_REVISION")
 )
 
 
-def origin_annotations(source: str | None, revision: str | None) -> dict[str, str]:
-    """Return the annotations for the sources of an image: part of the digest, never guessed."""
-    pairs = {"source": source, "revision": revision}
+def take_origin(values: dict[str, Any]) -> dict[str, str]:
+    """Take the values of :data:`origin_options` out of those of a command.
+
+    Returns:
+        The annotations for the sources of an image: part of the digest, never guessed.
+    """
+    pairs = {name: values.pop(name) for name in ("source", "revision")}
     return {f"org.opencontainers.image.{name}": value for name, value in pairs.items() if value}
 
 

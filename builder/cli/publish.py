@@ -16,7 +16,7 @@ from builder.core.text import human_bytes
 
 from .build import print_build_notes
 from .context import Context, complete_target, with_context
-from .options import choice, flag, option, origin_annotations, origin_options, repeated, tag_option
+from .options import choice, flag, option, origin_options, repeated, tag_option, take_origin
 from .signing import sign_option, signing_key
 from .slurmoptions import job_options, take_job_options
 from .unchanged import repeatable
@@ -57,8 +57,6 @@ def publish(
     runner: str | None,
     all_gpus: bool,
     sign: Path | None,
-    source: str | None,
-    revision: str | None,
     **values: Any,
 ) -> None:
     """Build, smoke-test and push targets, then move their tags. No tag moves unless the smoke test
@@ -76,13 +74,14 @@ def publish(
     if values["ab"] and no_tags:
         hint = "omit one of them"
         raise UsageError("--ab and --no-tags exclude each other: --no-tags tests nothing", hint)
+    annotations = take_origin(values)
     options = PublishOptions(
         **values,
         move_tags=not no_tags,
         smoke=SmokeOptions(runner=runner, all_gpus=all_gpus),
         job=job,
         sign=signing_key(sign),
-        annotations=origin_annotations(source, revision),
+        annotations=annotations,
     )
     if groups:
         recipes = list(context.project.recipes(names, groups))

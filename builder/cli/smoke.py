@@ -11,7 +11,7 @@ from builder.build.run import RUNNER_NAMES
 from builder.core.errors import refuse
 
 from .context import Context, context_exit, target_argument, with_context
-from .options import COUNT, choice, flag, option, origin_annotations, text_option
+from .options import COUNT, choice, flag, option, take_origin, text_option
 from .slurmoptions import job_options, take_job_options
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def smoke(
 
     slurm = take_job_options(values, runner=values["runner"], image=image)
     options = SmokeOptions(**values)
-    origin = map(os.environ.get, ("BUILDER_SOURCE", "BUILDER_REVISION"))
+    origin = {name: os.environ.get(f"BUILDER_{name.upper()}") for name in ("source", "revision")}
     recipe = context.project.one_recipe(target)
-    request = SmokeRequest(options, slurm, compare, origin_annotations(*origin))
+    request = SmokeRequest(options, slurm, compare, take_origin(origin))
     if pair:
         others = {"--compare": compare, "--image": image}
         refuse(others, "{} cannot be combined with --ab", "leave out one of them")
