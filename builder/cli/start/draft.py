@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +16,21 @@ APP = "/app"
 _USUAL_SCRIPTS = ("train.py", "main.py", "app.py", "run.py", "__main__.py")
 
 
+#: Keys of a new recipe, in the order in which they are written.
+_KEYS = (
+    *("site", "base", "platform", "environment", "lock", "groups", "virtual_packages", "python"),
+    *("base_packages", "conda", "pip", "files", "env", "workdir", "cmd"),
+)
+
+
 @dataclass(frozen=True)
 class Draft:
-    """The facts of a new recipe. Empty ones are not written: defaults and the site decide."""
+    """A new recipe."""
 
     name: str
-    environment: str
-    """The environment file, relative to the project folder; may be empty with ``lock``."""
-    lock: str = ""
-    """A lock file of another tool, relative to the project folder."""
-    groups: tuple[str, ...] = ()
-    """Groups for the image; empty: the packages without a group."""
-    site: str = ""
-    base: str = ""
-    platform: str = ""
-    virtual_packages: Mapping[str, str] = field(default_factory=dict)
-    """Those that the environment file declares."""
-    python: str = ""
-    """``base``: take Python from the base, and no conda packages."""
-    base_packages: tuple[str, ...] = ()
-    """OS packages to add to the base."""
-    conda: Mapping[str, Any] = field(default_factory=dict)
-    """The channels, where the environment file names none."""
-    pip: Mapping[str, Any] = field(default_factory=dict)
-    """The fallback to pip's own configuration, and compilers of the project's own package."""
-    files: tuple[tuple[str, str], ...] = ()
-    """Source, relative to the project folder, and target of each file or folder."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the image."""
+    keys: dict[str, Any]
+    """Its keys, with ``files`` as targets by source. Empty ones are not written: defaults and the
+    site decide."""
 
     @property
     def script(self) -> str:
@@ -52,7 +38,8 @@ class Draft:
 
         Empty if there are several.
         """
-        targets = [target.removeprefix(f"{APP}/") for _, target in self.files]
+        files: dict[str, str] = self.keys.get("files", {})
+        targets = [target.removeprefix(f"{APP}/") for target in files.values()]
         scripts = [target for target in targets if target.endswith(".py")]
         usual = [name for name in scripts if name in _USUAL_SCRIPTS]
         for found in (scripts, usual):
@@ -62,15 +49,16 @@ class Draft:
 
     def data(self) -> dict[str, Any]:
         """Return the keys of the recipe, in the order in which they are written."""
-        first = ("site", "base", "platform", "environment", "lock", "groups")
-        names = dict.fromkeys((*first, *(one.name for one in fields(self)[1:])))
-        keys: dict[str, Any] = {name: getattr(self, name) for name in names}
-        keys["files"] = [{"source": source, "target": target} for source, target in self.files]
-        source = dict(self.files).get("src")
-        keys["env"] = {**dict(self.env), **({"PYTHONPATH": source} if source else {})}
-        keys["workdir"] = APP if self.files else ""
-        keys["cmd"] = ["python", self.script] if self.script else []
-        return {key: value for key, value in keys.items() if value}
+        files = self.keys.get("files", {})
+        source = files.get("src")
+        keys = {
+            **self.keys,
+            "files": [{"source": source, "target": target} for source, target in files.items()],
+            "env": {**self.keys.get("env", {}), **({"PYTHONPATH": source} if source else {})},
+            "workdir": APP if files else "",
+            "cmd": ["python", self.script] if self.script else [],
+        }
+        return {key: keys[key] for key in _KEYS if keys.get(key)}
 
     def recipe(self, root: Path) -> Recipe:
         """Return the recipe of the draft.

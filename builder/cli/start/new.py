@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from builder.build.wheels.backend import project_name
 from builder.core.errors import UsageError
@@ -85,18 +86,16 @@ def new_project(root: Path, found: Candidate, options: InitOptions, settings: Se
     chosen = (MAIN, *groups) if groups else ()
     asked = asks_for(found, root, chosen)
     installed = installs_project(found, asked)
-    files = own_code(root, installed=installed)
-    environment, lock = _named_files(found, root)
-    draft = Draft(name, environment, lock, chosen, options.site, options.base, files=files)
+    keys: dict[str, Any] = {"site": options.site, "base": options.base, "groups": chosen}
+    keys |= {"files": dict(own_code(root, installed=installed)), **_named_files(found, root)}
     if asked:
-        draft = replace(draft, env=asked.variables, virtual_packages=asked.virtual_packages)
-    draft, note = _with_base(draft, root, settings)
-    written = Written(draft, notes=[note] if note else [])
+        keys |= {"env": asked.variables, "virtual_packages": asked.virtual_packages}
+    written = Written(Draft(name, keys))
+    _choose_base(written, root, settings)
     _adapt(written, root, settings)
     if installed and (own := project_name(root)) and (needed := compilers(root)):
-        needed += ["python3-dev"] * (written.draft.python == "base")
-        pip = {**written.draft.pip, "build": {own: {"base_packages": needed}}}
-        written.draft = replace(written.draft, pip=pip)
+        needed += ["python3-dev"] * (keys.get("python") == "base")
+        keys["pip"] = keys.get("pip", {}) | {"build": {own: {"base_packages": needed}}}
     recipe = root / "recipes" / f"{name}.yaml"
     write_atomic(recipe, recipe_text(written.draft).encode())
     load_recipe(name, root)
@@ -107,13 +106,13 @@ def new_project(root: Path, found: Candidate, options: InitOptions, settings: Se
     return written
 
 
-def _named_files(found: Candidate, root: Path) -> tuple[str, str]:
+def _named_files(found: Candidate, root: Path) -> dict[str, str]:
     """Return the recipe's ``environment`` and ``lock``."""
     relative = found.path.resolve().relative_to(root.resolve()).as_posix()
     if found.lock is None:
-        return relative, ""
+        return {"environment": relative}
     made_from = _locked_environment(found.path, root) if found.lock == "conda-lock" else ""
-    return made_from, relative
+    return {"environment": made_from, "lock": relative}
 
 
 def _locked_environment(lock: Path, root: Path) -> str:
@@ -125,49 +124,50 @@ def _locked_environment(lock: Path, root: Path) -> str:
     return ""
 
 
-def _with_base(draft: Draft, root: Path, settings: Settings) -> tuple[Draft, str]:
-    """Return the draft with a base and a platform, and a note about the base (or "").
+def _choose_base(written: Written, root: Path, settings: Settings) -> None:
+    """Set the base and the platform of the draft.
 
     A base that the user names comes first, then the site's, then the usual one of this machine.
 
     Raises:
         ConfigError: the site does not exist.
     """
-    if draft.site and (load_site(draft.site, root)[0].get("base") or draft.base):
-        return draft, ""
-    if not draft.site:
-        draft = replace(draft, platform=this_platform())
-    if draft.base:
-        return draft, ""
-    base, why = usual_base(settings)
-    log.info("no site and no --base: the base is %s", base)
-    return replace(draft, base=base), f"{why}: the base is {base}" if why else ""
+    keys = written.draft.keys
+    if keys["site"] and (load_site(keys["site"], root)[0].get("base") or keys["base"]):
+        return
+    if not keys["site"]:
+        keys["platform"] = this_platform()
+    if keys["base"]:
+        return
+    keys["base"], why = usual_base(settings)
+    log.info("no site and no --base: the base is %s", keys["base"])
+    if why:
+        written.notes.append(f"{why}: the base is {keys['base']}")
 
 
 def _adapt(written: Written, root: Path, settings: Settings) -> None:
     """Set the keys of the draft that its packages need: channels, and a fallback of indexes."""
-    draft = written.draft
-    recipe = draft.recipe(root)
+    keys, recipe = written.draft.keys, written.draft.recipe(root)
     if recipe.uses_lock_unchanged:
-        written.notes.append(f"{draft.lock} is used as it is: builder lock is not needed")
+        written.notes.append(f"{keys['lock']} is used as it is: builder lock is not needed")
         return
     environment = Inputs.read(recipe).environment
     if recipe.site.fabric.infiniband and _is_pip_only(environment) and is_plain_base(recipe):
-        draft = written.draft = replace(draft, base_packages=INFINIBAND_PACKAGES)
+        keys["base_packages"] = INFINIBAND_PACKAGES
         written.notes.append("NCCL needs libibverbs for InfiniBand: the recipe adds it to the base")
     if recipe.imported_lock is not None:
-        written.notes.append(f"the packages are those of {draft.lock}, with its versions")
+        written.notes.append(f"the packages are those of {keys['lock']}, with its versions")
         if foreign_python(recipe.imported_lock) is None:
             return
         environment = replace(environment, channels=(CHANNEL,))
     if not environment.channels:
         environment = replace(environment, channels=(CHANNEL,))
-        written.draft = replace(draft, conda={"channels": [CHANNEL]})
+        keys["conda"] = {"channels": [CHANNEL]}
         name = environment.path.name
         written.notes.append(f"{name} names no channels: the recipe names {CHANNEL}")
     if note := terms_note(environment.channels):
         written.notes.append(note)
-    if not draft.site:
+    if not keys["site"]:
         _probe(written, SolveRequest(recipe, environment, settings))
 
 
@@ -179,7 +179,7 @@ def _probe(written: Written, request: SolveRequest) -> None:
         _without_channels(written, environment, "; ".join(unreachable))
     urls = [url for url in (environment.index_url, *environment.extra_index_urls) if url]
     if found := probe_indexes(request, urls):
-        written.draft = replace(written.draft, pip={"fallback": "pip"})
+        written.draft.keys["pip"] = {"fallback": "pip"}
         note = "the recipe allows pip's own configuration instead"
         written.notes.append(f"{'; '.join(found.values())}: {note}")
 
@@ -191,10 +191,10 @@ def _is_pip_only(environment: Environment) -> bool:
 
 def _without_channels(written: Written, environment: Environment, why: str) -> None:
     """Take Python from a base of Debian packages, where all other packages are pip's."""
-    is_free = written.draft.base == DEBIAN_BASE or not written.draft.base.startswith("debian:")
+    keys = written.draft.keys
+    is_free = keys["base"] == DEBIAN_BASE or not keys["base"].startswith("debian:")
     if _is_pip_only(environment) and is_free and can_make_debian():
-        draft = replace(written.draft, base=DEBIAN_BASE, conda={}, python="base")
-        written.draft = replace(draft, base_packages=("python3",))
+        keys |= {"base": DEBIAN_BASE, "conda": {}, "python": "base", "base_packages": ("python3",)}
         written.notes.append(f"{why}: Python is that of the base {DEBIAN_BASE}")
     else:
         copy = "export BUILDER_MIRRORS='FROM=TO' (docs/offline.md)"

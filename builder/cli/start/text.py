@@ -17,7 +17,7 @@ def recipe_text(draft: Draft) -> str:
     """Return the recipe of a draft, with comments."""
     # keys that many recipes get later; a site has the last two
     later = read_beside(__file__, "examples.txt").format(name=draft.name).splitlines()
-    lines = (*_lines(draft), *(later[:-2] if draft.site else later))
+    lines = (*_lines(draft), *(later[:-2] if draft.keys.get("site") else later))
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -12,14 +12,18 @@ from builder.lock.config.recipe import load_recipe
 
 FULL = Draft(
     "mine",
-    "environment.yml",
-    lock="conda-lock.yml",
-    base="debian:bookworm",
-    platform="linux-aarch64",
-    files=(("a b: c.py", "/app/a b: c.py"), ("src", "/app/src")),
-    python="base",
-    pip={"fallback": "pip"},
+    {
+        "environment": "environment.yml",
+        "lock": "conda-lock.yml",
+        "base": "debian:bookworm",
+        "platform": "linux-aarch64",
+        "files": {"a b: c.py": "/app/a b: c.py", "src": "/app/src"},
+        "python": "base",
+        "pip": {"fallback": "pip"},
+    },
 )
+SITE = Draft("x", {"environment": "e.yml", "site": "perlmutter"})
+BASE = Draft("y", {"environment": "e.yml", "base": "oci:b"})
 
 
 @pytest.mark.parametrize(
@@ -33,12 +37,11 @@ FULL = Draft(
 def test_target_name(text: str, name: str) -> None:
     """Any folder has a valid target name."""
     assert target_name(text) == name
-    assert Draft(name, "e.yml", base="debian:bookworm").recipe(Path()).name == name
+    keys = {"environment": "e.yml", "base": "debian:bookworm"}
+    assert Draft(name, keys).recipe(Path()).name == name
 
 
-@pytest.mark.parametrize(
-    "draft", [FULL, Draft("x", "e.yml", site="perlmutter"), Draft("y", "e.yml", base="oci:b")]
-)
+@pytest.mark.parametrize("draft", [FULL, SITE, BASE])
 def test_file_and_memory(tmp_path: Path, draft: Draft) -> None:
     """A written recipe is the same as the one in memory, whatever characters its values have."""
     path = tmp_path / "recipes" / f"{draft.name}.yaml"
@@ -57,5 +60,5 @@ def test_file_and_memory(tmp_path: Path, draft: Draft) -> None:
 )
 def test_only_script(sources: list[str], script: str) -> None:
     """The image runs a script if it is clear which one."""
-    files = tuple((source, f"/app/{source}") for source in sources)
-    assert Draft("t", "environment.yml", files=files).script == script
+    files = {source: f"/app/{source}" for source in sources}
+    assert Draft("t", {"environment": "environment.yml", "files": files}).script == script
