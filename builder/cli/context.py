@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 import click
 
 from builder.core.errors import BuilderError, ConfigError, UsageError
-from builder.core.settings import Settings
+from builder.core.settings import Settings, project_root
 
 from .options import decorated, option
 from .output import Output
@@ -57,12 +57,8 @@ class Context:
     @property
     def root(self) -> Path | None:
         """The folder of the project; None if neither the current folder nor a parent is one."""
-        try:
-            return self.project.root
-        except ConfigError:
-            if self.start != Path():  # --project
-                raise
-            return None
+        has_none = self.start == Path() and project_root(self.start) is None
+        return None if has_none else self.project.root  # an error with --project
 
     def recipe_and_command(self, given: Words) -> tuple[Recipe, tuple[str, ...]]:
         """Split ``[TARGET] [COMMAND]...``; the only target of a project needs no name.
@@ -159,13 +155,7 @@ pass_context = click.make_pass_decorator(Context)
 
 def completed_root(ctx: click.Context) -> Path | None:
     """Return the project folder of a command line that a shell completes, if there is one."""
-    from builder.deliver.project import Project
-
-    start = Path(ctx.find_root().params.get("project") or ".")
-    try:
-        return Project.find(start).root
-    except BuilderError:
-        return None
+    return project_root(Path(ctx.find_root().params.get("project") or "."))
 
 
 def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

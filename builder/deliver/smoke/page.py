@@ -26,9 +26,6 @@ from .values import Report, devices_of, figures_of, findings_of, mapping, state_
 IMAGES = 12
 _STATUS_ORDER = {"fail": 0, "warn": 1, "pass": 2, "skip": 3}
 
-Targets = Mapping[str, tuple[Sequence[StoredReport], Sequence[str]]]
-"""By target: what :func:`builder.deliver.smoke.reports.read_folder` returns."""
-
 
 @dataclass(frozen=True, slots=True)
 class ImageRuns:

@@ -219,9 +219,8 @@ def collect_report(recipe: Recipe, work: Path, number: str, state: str, output: 
     if report is None:
         advice = "a file system may be full or failing"
         return could_not_run(recipe, "report", f"job {number} left a damaged report", advice)
-    problem = benchmark_problem(report)
-    if problem:
-        advice = "build and publish the image again"
+    advice = "build and publish the image again"
+    if problem := benchmark_problem(report):
         return could_not_run(recipe, "report", f"job {number}: {problem}", advice)
     return dict(report)
 
