@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from builder.core.progress import working
 from builder.core.stages import BuildOptions
 from builder.core.store.folders import CacheFolders
 from builder.core.store.unchanged import give_up
-from builder.core.text import human_bytes, listed
+from builder.core.text import human_bytes, listed, option_words
 
 from .context import Context, complete_target, with_context
 from .options import FILE, choice, flag, option, origin_options, repeated, reuse_option, take_origin
@@ -152,7 +151,7 @@ def _chosen(context: Context, names: list[str], *, all_targets: bool) -> list[Re
     if names:
         message = f"--all builds all targets, and {', '.join(names)} is named"
         raise UsageError(message, "omit one of them")
-    return list(context.project.recipes(()))
+    return context.project.recipes()
 
 
 # on this host ---------------------------------------------------------------------------------------------
@@ -360,13 +359,4 @@ def _job_command(context: Context, recipe: Recipe, options: Command) -> list[str
     }
     after |= {f"--{name.rpartition('.')[2]}": text for name, text in options.annotations.items()}
     builder = (sys.executable, "-m", "builder")
-    return [*builder, *_given(before), "build", recipe.name, *_given(after)]
-
-
-def _given(options: Mapping[str, object]) -> Iterator[str]:
-    """Yield the words of the options that have a value."""
-    for name, value in options.items():
-        if value:
-            yield name
-            if value is not True:
-                yield str(value)
+    return [*builder, *option_words(before), "build", recipe.name, *option_words(after)]

@@ -1,9 +1,11 @@
-"""Text for people: tables, numbers with units, and characters that a terminal would obey."""
+"""Text for people: tables, numbers with units, and characters that a terminal would obey. Also the
+words of command lines.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 #: Control characters (C0, DEL, C1), separators of lines and paragraphs, and marks that change the direction
@@ -73,6 +75,15 @@ def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
     """Return names as text: of more than ``most``, the first ones and how many more there are."""
     more = len(names) - most
     return separator.join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def option_words(options: Mapping[str, object]) -> list[str]:
+    """Return the options that have a value as words of a command line; True is a flag's."""
+    words = []
+    for name, value in options.items():
+        if value:
+            words += [name] if value is True else [name, str(value)]
+    return words
 
 
 def one_line(text: str) -> str:

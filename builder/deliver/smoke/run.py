@@ -20,6 +20,7 @@ from builder.core.errors import BuilderError, RunnerError
 from builder.core.model import Image, Lock, SifImage
 from builder.core.progress import working
 from builder.core.store.blobs import Store
+from builder.core.text import option_words
 from builder.core.workspace import Workspace
 from builder.formats.sif.read import sif_digest
 from builder.lock.config.recipe import Recipe
@@ -181,19 +182,16 @@ def benchmark_command(
     file.
     """
     python = f"{recipe.conda.prefix}/bin/python"
-    command = [python, program, "--json", report, *options.plan.arguments()]
-    command += ["--expect", recipe.gpu.vendor, "--timeout", f"{options.whole_timeout_s:g}"]
-    if recipe.gpu.architectures:
-        command += ["--architectures", ",".join(recipe.gpu.architectures)]
-    if options.devices is not None:
-        command += ["--devices", str(options.devices)]
-    if options.all_gpus:
-        command.append("--all-gpus")
-    if options.device_only:
-        command.append("--device-only")
-    if "PYTHONPATH" in recipe.env:
-        command += ["--python-path", recipe.env["PYTHONPATH"]]
-    return command
+    how = {
+        "--expect": recipe.gpu.vendor,
+        "--timeout": f"{options.whole_timeout_s:g}",
+        "--architectures": ",".join(recipe.gpu.architectures),
+        "--devices": "" if options.devices is None else str(options.devices),
+        "--all-gpus": options.all_gpus,
+        "--device-only": options.device_only,
+        "--python-path": recipe.env.get("PYTHONPATH"),
+    }
+    return [python, program, "--json", report, *options.plan.arguments(), *option_words(how)]
 
 
 def complete(
