@@ -50,13 +50,9 @@ def job(
     context: Context,
     /,
     words: Words,
-    env: tuple[str, ...],
     interactive: bool,
     file: Path | None,
     submit: bool,
-    partition: str,
-    qos: str,
-    slurm: tuple[str, ...],
     **values: Any,
 ) -> None:
     """Write a batch script that runs COMMAND in TARGET's image on its site.
@@ -76,8 +72,9 @@ def job(
 
     recipe, command = context.recipe_and_command(words)
     # The options' names are those of the request's fields, and click has validated their types.
-    asked = read_slurm(slurm, partition=partition, qos=qos)
-    request = JobRequest(command=command, env=parse_env(env), slurm=asked, **values)
+    values["env"] = parse_env(values["env"])
+    queue = {name: values.pop(name) for name in ("partition", "qos")}
+    request = JobRequest(command=command, slurm=read_slurm(values.pop("slurm"), **queue), **values)
     images = target_images(context.project, recipe)
     if interactive:
         given = {
