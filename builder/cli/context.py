@@ -79,16 +79,16 @@ class Context:
                 e.hint = f"{e.hint}; the target stands before the command"
             raise
 
-    def chosen_recipes(self, targets: Sequence[str]) -> list[Recipe]:
-        """Return the recipes of these targets, each once; without a name that of the only target.
+    def chosen_recipes(self, targets: Sequence[str], groups: Sequence[str] = ()) -> list[Recipe]:
+        """Return the recipes of targets and groups, each once; without any that of the only target.
 
         Raises:
-            ConfigError: an unknown target, or a recipe is not valid.
+            ConfigError: an unknown target or group, or a recipe is not valid.
             UsageError: no name, and the project has no target or several.
         """
-        if not targets:
+        if not targets and not groups:
             return [self.project.one_recipe(None)]
-        return list(self.project.recipes(targets))
+        return self.project.recipes(targets, groups)
 
     def each(
         self,

@@ -83,10 +83,7 @@ def publish(
         sign=signing_key(sign),
         annotations=annotations,
     )
-    if groups:
-        recipes = list(context.project.recipes(names, groups))
-    else:
-        recipes = context.chosen_recipes(names)
+    recipes = context.chosen_recipes(names, groups)
     if options.move_tags:
         refuse_shared_tags(recipes, options)
     context.each(recipes, lambda recipe: publish_one(context, recipe, options))
