@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from builder.build.engines.prepare import ordered_packages
+from builder.build.steps.recipe import recipe_steps
+from builder.core.model import Lock
 from builder.core.text import Table
+from builder.lock.config.recipe import Recipe
+from builder.lock.inputs import Inputs
 
 from .context import Context
-
-if TYPE_CHECKING:
-    from builder.core.model import Lock
-    from builder.lock.config.recipe import Recipe
 
 
 def print_plan(context: Context, recipe: Recipe, lock_file: Path | None = None) -> dict[str, Any]:
@@ -21,10 +22,6 @@ def print_plan(context: Context, recipe: Recipe, lock_file: Path | None = None) 
     Returns:
         The same as JSON.
     """
-    from builder.build.engines.prepare import ordered_packages
-    from builder.build.steps.recipe import recipe_steps
-    from builder.lock.inputs import Inputs
-
     project = replace(context.project, changed_code="ignore")  # builds no wheel
     lock = project.packages_of(Inputs.read(recipe), lock_file)
     if lock.record.left_out:

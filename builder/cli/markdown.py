@@ -7,12 +7,9 @@ neither mention a person nor become a link or HTML.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from builder.core.text import Table, one_line
-
-if TYPE_CHECKING:
-    from builder.lock.changes import LockChanges
+from builder.lock.changes import LockChanges
 
 #: GitHub refuses the text of a pull request above 65,536 characters.
 MAX_TEXT = 60_000
