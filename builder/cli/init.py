@@ -14,8 +14,6 @@ from .context import Context, complete_site, with_context
 from .options import FILE, flag, option, repeated, text_option
 
 if TYPE_CHECKING:
-    from builder.lock.config.site import Site
-
     from .start.found import Candidate
     from .start.new import InitOptions, Written
 
@@ -44,11 +42,11 @@ def init(context: Context, source: Path | None, yes: bool, **values: Any) -> Non
     """
     from builder.lock.config.recipe import recipe_files
 
-    from .start.new import InitOptions, new_project
+    from .start.new import InitOptions, named_by_site, new_project
 
     root = context.start.absolute()
     existing = recipe_files(root)
-    options = _named_by_site(root, existing, InitOptions(**values))
+    options = named_by_site(root, existing, InitOptions(**values))
     if existing and options.name in ("", *existing):  # the user names no other target
         _list_existing(context, existing)
         return
@@ -57,17 +55,6 @@ def init(context: Context, source: Path | None, yes: bool, **values: Any) -> Non
         options = _asked(context, root, options)
     written = new_project(root, found, options, context.settings)
     _report(context, root, written)
-
-
-def _named_by_site(root: Path, existing: Mapping[str, Path], options: InitOptions) -> InitOptions:
-    """Return the options with the site's name for a second target that nobody names."""
-    from builder.lock.config.recipe import load_recipe
-
-    if not existing or options.name or not options.site or options.site in existing:
-        return options
-    if any(load_recipe(name, root).site.name == options.site for name in existing):
-        return options
-    return replace(options, name=options.site)
 
 
 def _list_existing(context: Context, existing: Mapping[str, Path]) -> None:
@@ -117,41 +104,15 @@ def _asked(context: Context, root: Path, options: InitOptions) -> InitOptions:
 
 def _report(context: Context, root: Path, written: Written) -> None:
     """Print what was written, and the commands to go on with."""
-    from builder.lock.config.recipe import load_recipe
+    from .start.new import next_commands
 
-    site = load_recipe(written.draft.name, root).site
     for note in written.notes:
         context.output.note(note)
     for warning in written.warnings:
         context.output.warn(warning)
     files = [str(path.relative_to(root)) for path in written.files]
-    commands = _next_commands(context, root, written, site)
+    commands = next_commands(root, context.start, written.draft)
     after = "next, when the warnings above are done:" if written.warnings else "next:"
     lines = [f"wrote {', '.join(files)}", "", after, *(f"  {command}" for command in commands)]
     value = {"target": written.draft.name, "files": files, "next": commands}
     context.output.result(value, "\n".join(lines))
-
-
-def _next_commands(context: Context, root: Path, written: Written, site: Site) -> list[str]:
-    """Return the command lines that users type next; with a scheduler they submit a job.
-
-    A site whose jobs run a file gets it by a pull.
-    """
-    from builder.deliver.site.shell import command_line
-    from builder.lock.config.recipe import recipe_files
-
-    draft = written.draft
-    elsewhere = ["--project", str(context.start)] if context.start.absolute() != Path.cwd() else []
-    name = [draft.name] if len(recipe_files(root)) > 1 else []
-    commands = [["build", *name], ["run", *name], ["publish", *name, "--to", "HOST/REPOSITORY"]]
-    if site.slurm is not None:
-        account = ["--account", "ACCOUNT"] if site.slurm.account == "required" else []
-        words = ["python", draft.script or "train.py"]
-        of_folder = ["--account", "ACCOUNT"] if "{account}" in site.images else []
-        pull = ["pull", *name, *of_folder, "--from", "HOST/REPOSITORY"]
-        commands = [
-            *(commands[0], commands[2]),
-            *([pull] if site.runtime.family in ("sif", "plugin") else []),
-            ["job", *name, *account, "--submit", "--", *words],
-        ]
-    return [command_line(["builder", *elsewhere, *command]) for command in commands]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from builder.core.model import MAIN
 from builder.core.settings import Settings
 from builder.core.store.files import write_atomic
 from builder.deliver.site.lockchecks import INFINIBAND_PACKAGES, is_plain_base
+from builder.deliver.site.shell import command_line
 from builder.formats.trees.inside import check_inside, is_inside
 from builder.lock.channels import probe_channels, terms_note
 from builder.lock.config.recipe import load_recipe, recipe_files
@@ -56,6 +58,15 @@ class Written:
     files: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+
+
+def named_by_site(root: Path, existing: Collection[str], options: InitOptions) -> InitOptions:
+    """Return the options with the site's name for a second target that nobody names."""
+    if not existing or options.name or not options.site or options.site in existing:
+        return options
+    if any(load_recipe(name, root).site.name == options.site for name in existing):
+        return options
+    return replace(options, name=options.site)
 
 
 def new_project(root: Path, found: Candidate, options: InitOptions, settings: Settings) -> Written:
@@ -219,3 +230,30 @@ def _add_to_gitignore(written: Written, root: Path) -> None:
     text += separator + "".join(f"{line}\n" for line in missing)
     write_atomic(path, text.encode(errors="surrogateescape"))
     written.files.append(path)
+
+
+def next_commands(root: Path, start: Path, draft: Draft) -> list[str]:
+    """Return the command lines that users type next; with a scheduler they submit a job.
+
+    A site whose jobs run a file gets it by a pull.
+
+    Args:
+        root: the project folder.
+        start: the same, as the user named it.
+        draft: of the target.
+    """
+    site = load_recipe(draft.name, root).site
+    elsewhere = ["--project", str(start)] if start.absolute() != Path.cwd() else []
+    name = [draft.name] if len(recipe_files(root)) > 1 else []
+    commands = [["build", *name], ["run", *name], ["publish", *name, "--to", "HOST/REPOSITORY"]]
+    if site.slurm is not None:
+        account = ["--account", "ACCOUNT"] if site.slurm.account == "required" else []
+        words = ["python", draft.script or "train.py"]
+        of_folder = ["--account", "ACCOUNT"] if "{account}" in site.images else []
+        pull = ["pull", *name, *of_folder, "--from", "HOST/REPOSITORY"]
+        commands = [
+            *(commands[0], commands[2]),
+            *([pull] if site.runtime.family in ("sif", "plugin") else []),
+            ["job", *name, *account, "--submit", "--", *words],
+        ]
+    return [command_line(["builder", *elsewhere, *command]) for command in commands]
