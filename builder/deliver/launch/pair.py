@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -66,7 +66,7 @@ class PairTest:
             "target": self.target,
             **{key: {"name": one.name, "digest": one.digest} for key, one in self.images.items()},
             "runner": self.runs.first["old"].runner,
-            **(self.result.to_json() if self.result else nothing),
+            **(asdict(self.result) if self.result else nothing),
             "first": {which: run.verdict for which, run in self.runs.first.items()},
             "runs": [run.path for run in self.runs.all],
         }

@@ -18,8 +18,8 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from builder.bench.report import format_value
 
@@ -51,7 +51,7 @@ MIN_ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class PairFigure:
-    """A measurement on one device with both images."""
+    """A measurement on one device with both images; ratios and the limit have four digits."""
 
     id: str
     device: str
@@ -73,10 +73,6 @@ class PairFigure:
         old, new = self.values
         return f"{self.id}{device}: {old} -> {new}, {self.ratio - 1:+.1%} (limit {self.limit:.1%})"
 
-    def to_json(self) -> dict[str, Any]:
-        rounded = {"ratio": round(self.ratio, 4), "limit": round(self.limit, 4)}
-        return {**asdict(self), **rounded, "rounds": [round(ratio, 4) for ratio in self.rounds]}
-
     @property
     def values(self) -> tuple[str, str]:
         """The values of both images for people."""
@@ -96,9 +92,6 @@ class Ab:
     @property
     def slower(self) -> tuple[PairFigure, ...]:
         return tuple(figure for figure in self.figures if figure.outcome == "slower")
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "figures": [figure.to_json() for figure in self.figures]}
 
 
 def compare_rounds(rounds: Sequence[Sequence[Report]]) -> Ab:
@@ -208,10 +201,10 @@ class _Series:
             unit=value.unit,
             old=statistics.median(medians["old"]),
             new=statistics.median(medians["new"]),
-            ratio=ratio,
-            limit=limit,
+            ratio=round(ratio, 4),
+            limit=round(limit, 4),
             outcome=self._outcome(ratio, limit),
-            rounds=tuple(math.exp(sign * change) for change in self.changes),
+            rounds=tuple(round(math.exp(sign * change), 4) for change in self.changes),
         )
 
     def _outcome(self, ratio: float, limit: float) -> Outcome:

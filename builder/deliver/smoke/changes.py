@@ -50,7 +50,7 @@ class Change:
     runs: int
     """The number of earlier runs."""
     ratio: float
-    """Above 1 if the new one is better."""
+    """Above 1 if the new one is better, with four digits."""
     outcome: Outcome
     """``unjudged``: there are too few earlier runs."""
     new_runs: int
@@ -71,9 +71,6 @@ class Change:
             return "1 run, no usual spread"
         low, high = (format_value(value, self.unit) for value in self.usual)
         return f"usual: {low} to {high}, {self.runs} runs"
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "ratio": round(self.ratio, 4)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +95,7 @@ class ReportComparison:
         return {
             "old": _side_to_json(self.old),
             "new": _side_to_json(self.new),
-            "changes": [change.to_json() for change in self.changes],
+            "changes": list(map(asdict, self.changes)),
             "differences": list(self.differences),
             "packages": None if packages is None else [package.text for package in packages],
         }
@@ -164,7 +161,7 @@ def _change(model: str, old: Sequence[Value], new: Sequence[Value]) -> Change | 
     elif after < low * (1 - floor.change):
         outcome = "slower" if newest.higher_is_better else "faster"
     ratio = after / before if newest.higher_is_better else before / after
-    usual, runs = (low, high), len(earlier)
+    usual, runs, ratio = (low, high), len(earlier), round(ratio, 4)
     return Change(name, model, unit, before, after, usual, runs, ratio, outcome, len(new))
 
 
