@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +13,7 @@ from .output import agreed
 from .signing import sign_option, signing_key
 
 if TYPE_CHECKING:
-    from builder.core.progress import Reporter
-    from builder.deliver.publishing.destination import PublishDestination
-    from builder.deliver.publishing.promote import ReleaseOptions, TagMoves
-    from builder.lock.config.recipe import Recipe
-
-    Plan = Callable[[Recipe, PublishDestination, ReleaseOptions, Reporter], TagMoves]
-
+    from builder.deliver.publishing.promote import Plan, TagMoves
 
 _OPTIONS = decorated(
     option("--to"),

@@ -9,7 +9,7 @@ back moves last.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from builder.core.errors import ImageError, SmokeError, UsageError, VerifyError
@@ -72,6 +72,10 @@ class TagMoves:
             VerifyError, RegistryError: see :class:`builder.deliver.publishing.seal.Seal`.
         """
         return self.seal.tagging.move(self.named, self.seal.record)
+
+
+#: Plans the moves of a target's tags.
+Plan = Callable[[Recipe, PublishDestination, ReleaseOptions, Reporter], TagMoves]
 
 
 def plan_promotion(
