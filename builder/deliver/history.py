@@ -88,8 +88,7 @@ def _record(result: BuildResult) -> ImageRecord:
     if (made := result.image) is not None:
         # as others read it: layers that this build made have other titles
         image = read_image(made.manifest, made.manifest_descriptor, lambda _: made.config, "")
-        blobs = ((layer.title, layer.descriptor) for layer in image.layers)
-        found += [(title, blob.digest, blob.size) for title, blob in blobs]
+        found = [(one.title, one.descriptor.digest, one.descriptor.size) for one in image.layers]
     now = datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds")
     return ImageRecord(result.digest, now, result.artifact.size, tuple(found), result.timings)
 
