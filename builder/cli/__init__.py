@@ -214,10 +214,7 @@ def failed(error: Exception, output: Output) -> int:
         if log_path():
             hint = "please report it with the log"
         code = BUG
-    output.failure(message, hint, code)
-    if (path := log_path()) is not None and code != UsageError.exit_code:
-        output.log_hint(path)
-    return code
+    return output.failure(message, hint, code, None if code == UsageError.exit_code else log_path())
 
 
 def main() -> None:

@@ -112,18 +112,16 @@ class Output(Activity):
         if hint:
             self._say("  hint: ", hint)
 
-    def failure(self, message: str, hint: str, code: int) -> int:
+    def failure(self, message: str, hint: str, code: int, log_file: Path | None = None) -> int:
         """Print the error that ends the command, with ``--json`` on stdout too; return the code."""
         self.error(message, hint)
+        if log_file is not None:
+            self._say("  log:  ", str(log_file))
         if self.as_json:
             with contextlib.suppress(OSError):  # the error may be that stdout cannot be written to
                 self.result({"error": as_written(message), "hint": hint, "code": code})
                 sys.stdout.flush()
         return code
-
-    def log_hint(self, path: Path) -> None:
-        """Name the log of a command that failed."""
-        self._say("  log:  ", str(path))
 
     def _say(self, label: str, message: str) -> None:
         """Print a message on stderr, after a label. A full disk ends no command there."""
