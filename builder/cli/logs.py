@@ -57,10 +57,10 @@ class _Shown(logging.Handler):
         super().__init__(logging.DEBUG if verbosity > 1 else logging.INFO)
         level = "%(levelname).1s " if verbosity > 1 else ""
         self.setFormatter(_Redacted(f"{level}%(name)s: %(message)s"))
-        self.addFilter(self._is_shown)
         self._show = show
 
-    def _is_shown(self, record: logging.LogRecord) -> bool:
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is shown."""
         is_own = record.name.startswith("builder")
         is_asked = self.level == logging.DEBUG or record.levelno >= logging.WARNING
         return record.name != OUTPUT and (is_own or is_asked)
