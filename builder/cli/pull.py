@@ -42,7 +42,6 @@ def pull(context: Context, target: str | None, load: EngineName | None, **values
     from builder.deliver.publishing.pull import is_reference
     from builder.lock.config.policy import POLICY_FILE, has_policy
 
-    out = context.output
     if target and is_reference(target):
         done, name = pull_named(target, context.work, load, context.root), None
         more = done.place if load else f"run it: builder run {target} -- COMMAND"
@@ -56,4 +55,4 @@ def pull(context: Context, target: str | None, load: EngineName | None, **values
         text = f"{name} is {state} {done.reference}{joined}{done.digest}\n  {done.place}"
     if context.root is not None and has_policy(context.root):
         text += f"\n  verified: {POLICY_FILE}"
-    out.result({**asdict(done), "target": name}, text)
+    context.output.result({**asdict(done), "target": name}, text)

@@ -49,8 +49,7 @@ def take_job_options(
         given["--nodes"] = nodes != 1
         refuse(given, "{} requires --on slurm", "add --on slurm")
         return None
-    reason = "the site's recipe names the runtime"
-    about = f"{{}} cannot be combined with --on slurm: {reason}"
+    about = "{} cannot be combined with --on slurm: the site's recipe names the runtime"
     refuse({"--runner": runner}, about, "leave out one of them")
     from builder.deliver.site.slurm import read_slurm
     from builder.deliver.smoke.options import SlurmOptions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -111,7 +111,6 @@ def _print_pair(context: Context, test: PairTest) -> None:
     _exit(context, *test.exit_code)
 
 
-def _exit(context: Context, code: int, reason: str = "") -> None:
+def _exit(context: Context, code: int, reason: str = "") -> NoReturn:
     context.output.text(f"exit code {code}{reason}")
-    if code:
-        context_exit(code)
+    context_exit(code)

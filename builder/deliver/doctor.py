@@ -132,13 +132,11 @@ def _network(settings: Settings, root: Path) -> Iterator[Finding]:
         tls_context()  # or the error that names a file
         named = [f"{name} ({path})" for path, name in authorities().items() if name]
         servers = list(dict.fromkeys(_servers(settings, root)))
-        proxies = {
-            str(p) for kind in ("http", "https") if (p := proxy_for(f"{kind}://any.invalid"))
-        }
+        proxies = {proxy_for(f"{kind}://any.invalid") for kind in ("http", "https")} - {None}
     except BuilderError as e:
         yield Finding("network", "bad", e.message, e.hint)
         return
-    found = f"trusts {', '.join(named)}; {', '.join(sorted(proxies)) or 'no proxy'}"
+    found = f"trusts {', '.join(named)}; {', '.join(sorted(map(str, proxies))) or 'no proxy'}"
     yield Finding("network", "ok", found + "; offline: no server is asked" * settings.offline)
     asked = [] if settings.offline else servers
     yield from (finding for _, finding in in_parallel(_server, asked, len(asked)))

@@ -34,7 +34,6 @@ from .slurm import (
     collect_report,
     job_request,
     job_runner,
-    require_slurm,
     run_script,
     with_sif_hash,
 )
@@ -176,17 +175,16 @@ def ab_on_slurm(
 
     Args:
         test: the images; ``reference`` is what the job runs.
-        slurm: the size of the job.
+        slurm: the size of the job, which :func:`builder.deliver.smoke.slurm.check_smoke_job` checked.
         folder: ``reports/TARGET``, on a file system that the nodes share.
         reporter: receives progress messages.
 
     Raises:
-        UsageError: the site has no Slurm, or does not have the requested nodes or GPUs.
+        UsageError: the site does not have the requested nodes or GPUs.
         RunnerError: Slurm rejects the job, or does not answer.
         SpaceError: there is no space for a report.
     """
     recipe, options = test.recipe, test.options
-    require_slurm(recipe)
     every, runner = enumerate(("old", "new", *ROUND * test.rounds)), job_runner(recipe)
     runs = [_Run(f"{n:02}-{name}", name, test.sides[name], is_first=n < 2) for n, name in every]
     done: list[SmokeReport] = []
