@@ -82,7 +82,7 @@ def smoke_target(project: Project, recipe: Recipe, request: SmokeRequest) -> Smo
     folder = project.place(result)
     earlier = _named_runs(project, recipe, request.compare, result.digest)
     if job is not None:
-        job = complete_job(job, result, folder, all_gpus=options.all_gpus)
+        job = complete_job(job, result, folder)
         _note_push(project, result, job)
     run = smoke_and_record(project, result, options, job)
     if run.verdict in ("none", "error"):

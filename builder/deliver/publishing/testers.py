@@ -147,8 +147,7 @@ class ReleaseTest:
             raise UsageError(f"the nodes run {runtime.name}, which runs no image from {name}", hint)
         in_dist = result.sif is not None or runtime.is_own
         folder = self.project.place(result) if in_dist else Path()
-        reference, all_gpus = f"{name}@{release.image.digest}", self.options.all_gpus
-        return complete_job(job, result, folder, all_gpus=all_gpus, reference=reference)
+        return complete_job(job, result, folder, reference=f"{name}@{release.image.digest}")
 
     def _run_job(self, release: Release) -> Release:
         """Run the job on the image that was pushed; podman-hpc pulls it before."""

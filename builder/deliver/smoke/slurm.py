@@ -122,7 +122,7 @@ def check_smoke_job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions =
         return
     require_slurm(recipe)
     known = replace(slurm, image=slurm.image or "not-built-yet")
-    plan_job(recipe, _job(recipe, sized(known, recipe, all_gpus=options.all_gpus), options))
+    plan_job(recipe, _job(recipe, known, options))
 
 
 def sized(slurm: SlurmOptions, recipe: Recipe, *, all_gpus: bool) -> SlurmOptions:
@@ -131,12 +131,7 @@ def sized(slurm: SlurmOptions, recipe: Recipe, *, all_gpus: bool) -> SlurmOption
 
 
 def complete_job(
-    slurm: SlurmOptions,
-    result: BuildResult,
-    place: Path,
-    *,
-    all_gpus: bool = False,
-    reference: str = "",
+    slurm: SlurmOptions, result: BuildResult, place: Path, *, reference: str = ""
 ) -> SlurmOptions:
     """Return the job's options with defaults from the build and the site.
 
@@ -147,7 +142,6 @@ def complete_job(
         slurm: the options so far.
         result: the build.
         place: what :meth:`builder.deliver.project.Project.place` returned for it.
-        all_gpus: the job gets all GPUs of each node.
         reference: where the image was pushed to, with its digest; empty: in the recipe's
             repository.
 
@@ -161,7 +155,7 @@ def complete_job(
         raise UsageError(message, "leave out --image")
     sif = place if result.sif else None
     image = slurm.image or runtime.image_of_build(result.digest, sif, reference)
-    return replace(sized(slurm, recipe, all_gpus=all_gpus), image=image, is_other=bool(slurm.image))
+    return replace(slurm, image=image, is_other=bool(slurm.image))
 
 
 def run_script(
@@ -194,10 +188,12 @@ def with_sif_hash(job: BatchJob) -> BatchJob:
 def _job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions) -> JobRequest:
     """Return the job that runs the benchmark.
 
-    Its launcher starts one process per GPU, so the benchmark itself starts none.
+    It has all GPUs of each node with ``all_gpus``. Its launcher starts one process per GPU, so the
+    benchmark itself starts none.
     """
     command = benchmark_command(recipe, replace(options, all_gpus=False), report=REPORT)
-    return job_request(recipe, slurm, command, options.limit_s + MARGIN_S)
+    job = sized(slurm, recipe, all_gpus=options.all_gpus)
+    return job_request(recipe, job, command, options.limit_s + MARGIN_S)
 
 
 def job_request(
