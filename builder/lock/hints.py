@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -27,29 +28,13 @@ from .names import known_names
 from .request import SolveRequest
 from .wheels import glibc_minor
 
-#: In rattler's reason: name and version of a package that no channel has in this version.
-_NO_CANDIDATE = re.compile(
-    r"^No candidates were found for (\S+)(?: (.*?))?\.?$"
-    r"|─ (\S+)(?: ([^─\n]*?))?, for which no candidates were found",
-    re.MULTILINE,
-)
-_VIRTUAL = re.compile(r"(?<![\w.-])(__\w+)(?: *+(?:>=|==?|~=)? *+([\d.]+))?")
-#: In uv's message: a package that an index does not have, or not in this version.
-_NOT_FOUND = re.compile(
-    r"[Bb]ecause ([\w.-]+) was not found in the (?:package registry|provided package locations)"
-)
-_LOCAL_VERSION = re.compile(r"there is no version of ([\w.-]+)(?:\[[^\[\]]*\])?==[\w.]+\+(\w+)")
-_NO_VERSION = re.compile(r"there is no version of ([\w.-]+)(?:\[[^\[\]]*\])?==[\w.]+(?=\s|$)")
-#: uv's words on a package without a wheel (uv 0.5 to 0.13).
-UNUSABLE = re.compile(
-    r"(?<![\w.-])([A-Za-z][\w.-]*+)(?:\[[^\[\]]*\])?(?:[<>=!~]+[^\s,<>=!~]+(?:,[<>=!~]+[^\s,<>=!~]+)*+)?"
-    r" ha(?:ve|s) no (?:usable )?wheels"
-)
-#: A package, its version, and the platforms of its wheels.
-_PLATFORMS = re.compile(
-    r"Wheels are available for `(\S+)` \(v(\S+)\) on the following platforms?: (.*)"
-)
 _TORCH = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
+
+
+@cache
+def said(what: str) -> re.Pattern[str]:
+    """Return the expression for words of rattler or uv, by their name in solver_words.yaml."""
+    return re.compile(table(__file__, "solver_words.yaml")[what], re.MULTILINE)
 
 
 def conda_hint(reason: str, request: SolveRequest, channels: Sequence[SolverChannel]) -> str:
@@ -95,7 +80,7 @@ def line_of_missing(reason: str, request: SolveRequest) -> str:
 
 def _missing(reason: str) -> list[tuple[str, str]]:
     """Return names and versions of the packages that no channel has."""
-    found = [(m[1] or m[3], m[2] or m[4] or "*") for m in _NO_CANDIDATE.finditer(reason)]
+    found = [(m[1] or m[3], m[2] or m[4] or "*") for m in said("no_candidate").finditer(reason)]
     return list(dict.fromkeys(found))
 
 
@@ -133,7 +118,7 @@ def _virtual_package_hints(reason: str, request: SolveRequest) -> list[str]:
     source = request.recipe.source
     declared = virtual_packages(request.recipe)
     hints = []
-    for name, version in dict(sorted(_VIRTUAL.findall(reason))).items():
+    for name, version in dict(sorted(said("virtual_package").findall(reason))).items():
         line = f'virtual_packages: {{{name}: "{version or "12.4"}"}}'
         has = f"{name} is not declared"
         if name in declared:
@@ -178,8 +163,8 @@ def pip_hint(
 
 def _name_hints(text: str, recipe: Recipe) -> Iterator[str]:
     """Yield hints for names that no index has, or that stand for another package."""
-    missing, meant = _NOT_FOUND.findall(text), known_names("meant_on_pypi")
-    for name in dict.fromkeys([*missing, *UNUSABLE.findall(text)]):
+    missing, meant = said("not_found").findall(text), known_names("meant_on_pypi")
+    for name in dict.fromkeys([*missing, *said("unusable").findall(text)]):
         if name in meant:
             yield f"is the name {name} right? did you mean {meant[name]}?"
         elif folder := _folder_of(name, recipe.root):
@@ -216,7 +201,7 @@ def _other_versions(
     """Yield the newest versions of packages that no index has in the version that is named."""
     from .sdists import find_wheels  # httpx2 is slow to import
 
-    for name in dict.fromkeys(_NO_VERSION.findall(text)):
+    for name in dict.fromkeys(said("no_version").findall(text)):
         with suppress(BuilderError):
             found = find_wheels(canonicalize_name(name), request, indexes)(request.recipe, python)
             newest_first = sorted(found, key=lambda v: (not v.is_prerelease, v), reverse=True)
@@ -226,7 +211,7 @@ def _other_versions(
 
 def _version_hints(text: str, indexes: Indexes) -> Iterator[str]:
     """Yield hints for builds of a separate index, unless that index is named already."""
-    for name, tag in dict.fromkeys(_LOCAL_VERSION.findall(text)):
+    for name, tag in dict.fromkeys(said("no_local_version").findall(text)):
         url = f"https://download.pytorch.org/whl/{tag}" if name.lower() in _TORCH else "URL"
         if url not in indexes.urls:
             yield f"name the index that has +{tag} above {name} in the pip section: - --extra-index-url {url}"
@@ -235,7 +220,7 @@ def _version_hints(text: str, indexes: Indexes) -> Iterator[str]:
 def _glibc_hints(text: str, recipe: Recipe) -> Iterator[str]:
     """Yield hints for packages whose wheels are all for a newer glibc than the target's."""
     own, machine = glibc_minor(recipe), ARCHITECTURES[recipe.platform]
-    for name, version, platforms in _PLATFORMS.findall(text):
+    for name, version, platforms in said("platforms").findall(text):
         minors = [int(minor) for minor in re.findall(rf"`manylinux_2_(\d+)_{machine}`", platforms)]
         if own < (needed := min(minors, default=0)):
             line = f'{recipe.source}: virtual_packages: {{__glibc: "2.{needed}"}}'

@@ -20,7 +20,6 @@ which is built too. If they have no wheels themselves, they become stubs first.
 from __future__ import annotations
 
 import logging
-import re
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +41,7 @@ from builder.formats.layers.licences import wheel_metadata
 from builder.formats.layers.wheel_archive import WheelArchive
 
 from .config.steps import WheelBuild
+from .hints import said
 from .indexes import Indexes
 from .manifests.reader import build_settings
 from .names import conda_mapping, pypi_name
@@ -58,12 +58,6 @@ log = logging.getLogger(__name__)
 #: How often uv solves. Each package without a wheel takes two rounds.
 MAX_ROUNDS = 50
 
-#: uv's words on a package that another one requires by a URL: it is in git, or the environment has
-#: another.
-_OTHER_URL = re.compile(
-    r"(?:conflicting URLs for package|Failed to download and build) `([\w.-]+)"
-    r"|Distribution not found at: (\S+)"
-)
 #: The folder of a package's source while its wheel is built. poetry writes the paths of other
 #: folders there into the wheel's requirements.
 _SOURCE = "file:///build/source"
@@ -148,7 +142,7 @@ class SourceSolver:
             try:
                 return solve(list(self._direct.values()), constraints)
             except SolveError as e:
-                named = _OTHER_URL.search(e.message)
+                named = said("other_url").search(e.message)
                 line = (
                     self._named_line(canonicalize_name(named[1] or ""), named[2]) if named else None
                 )

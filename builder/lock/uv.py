@@ -24,7 +24,7 @@ from builder.core.store.folders import CacheFolders
 from builder.formats.net.trust import network_hint, network_variables
 from builder.formats.net.urlvariables import as_written, is_own
 
-from .hints import UNUSABLE, pip_hint
+from .hints import pip_hint, said
 from .indexes import Indexes
 from .request import SolveRequest
 from .urls import unexpanded
@@ -40,12 +40,6 @@ _UV_SETTINGS = re.compile(
     r"UV_(HTTP_TIMEOUT|CONCURRENT_|NATIVE_TLS|SYSTEM_CERTS|KEYRING_PROVIDER|INSECURE_HOST)"
 )
 _LIMIT_S = 900
-#: A warning of uv, with the lines that continue it.
-_WARNING = re.compile(r"(?m)^warning: (.*(?:\n[ \t]+.*)*)\n?")
-#: In its warnings about an empty file of builder, and about extras of a stub, which has none.
-_OWN = re.compile(r"does not contain any dependencies|@ file://stubs/")
-_FETCHED = re.compile(r"Failed to fetch: \S+(?=\n.*\n)")
-_WHEELS_REQUIRED = re.compile(r"Wheels are required for ((?:(?!Wheels ).)*?) because")
 
 
 def run_uv(
@@ -80,9 +74,9 @@ def run_uv(
     if done.returncode:
         log.debug("uv ended with exit code %d", done.returncode)
         with space_errors(request.settings.cache):
-            raise _explained(_WARNING.sub("", text), request, python, provided, indexes)
-    warnings = (" ".join(found.split()) for found in _WARNING.findall(text))
-    return [warning for warning in warnings if not _OWN.search(warning)]
+            raise _explained(said("warning").sub("", text), request, python, provided, indexes)
+    warnings = (" ".join(found.split()) for found in said("warning").findall(text))
+    return [warning for warning in warnings if not said("warning_of_own").search(warning)]
 
 
 def _interpreter(path: Path, python: str) -> str:
@@ -167,7 +161,8 @@ def _explained(
     path, specs = request.environment.path, request.environment.pip
     text = re.sub(r"(?m)^\s*(error|cause):\s*|^\s*hint:.*--[a-z].*", "", raw).strip()
     if search(read_beside(__file__, "uv_network_errors.txt"), text):
-        if at := _FETCHED.search(text):  # of the causes between, each one says less than the last
+        # of the causes between, each one says less than the last
+        if at := said("fetched").search(text):
             text = f"{at[0]} ({text.splitlines()[-1].strip()})"
         hint = "check the network and the indexes; PIP_NO_INDEX=1 uses find-links only"
         return FetchError(f"{path}: pip packages: {text}", network_hint(text, hint))
@@ -181,8 +176,8 @@ def _explained(
 
 def names_without_wheel(text: str) -> list[str]:
     """Return the names of the packages of which uv found source distributions only."""
-    sentences = _WHEELS_REQUIRED.findall(text)
-    found = [*UNUSABLE.findall(text), *re.findall(r"`(.+?)`", " ".join(sentences))]
+    sentences = said("wheels_required").findall(text)
+    found = [*said("unusable").findall(text), *re.findall(r"`(.+?)`", " ".join(sentences))]
     return list(dict.fromkeys(map(canonicalize_name, found)))
 
 
