@@ -32,6 +32,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator
 from pydantic import ValidationInfo as Info
 
+from builder.core.datafiles import read_beside
 from builder.core.errors import ConfigError, LockError
 from builder.core.markers import ARCHITECTURES
 from builder.core.model import MAIN, Lock, LockedPackage
@@ -60,11 +61,7 @@ _RESTORE = "restore the file from version control, or lock again: builder lock"
 _LOOKED_AT = 100_000
 
 # Part of the lock's digest: every change changes the digests of all new locks and images.
-_HEADER = """\
-# Lock file in conda-lock's format (version 1), made by builder. Do not edit: change the sources and run
-#     builder lock {target}
-# Other tools read it too: conda-lock render -k explicit, conda-lock install, micromamba create.
-"""
+_HEADER = read_beside(__file__, "lock_header.txt")
 
 
 def read_lock(path: Path) -> Lock:

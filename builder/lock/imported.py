@@ -38,12 +38,7 @@ from .manifests.reader import CHANNEL, conda_version, pinned_python
 from .othertools import relock_command
 from .pip import solve_pip
 from .request import BuiltWheel, LockRequest, SolveRequest, WheelBuilder
-from .solve import (
-    Cutoffs,
-    finish_lock,
-    request_for_solver,
-    solve_conda_packages,
-)
+from .solve import Cutoffs, finish_lock, request_for_solver, solve_conda_packages
 from .sourcerecords import GIT_HASH, GIT_URLS
 from .sourcesolve import fetched_wheel, missing_requirements, wheel_package
 from .spec import SourceSpec, Spec

@@ -36,9 +36,7 @@ log = logging.getLogger(__name__)
 _UV_GLIBC = (17, 28, *range(31, 41))
 #: uv's settings for network access. All others are ignored: pip's configuration and the recipe
 #: decide what to install.
-_UV_SETTINGS = re.compile(
-    r"UV_(HTTP_TIMEOUT|CONCURRENT_|NATIVE_TLS|SYSTEM_CERTS|KEYRING_PROVIDER|INSECURE_HOST)"
-)
+_UV_SETTINGS = tuple(read_beside(__file__, "uv_variables.txt").split())
 _LIMIT_S = 900
 
 
@@ -126,7 +124,7 @@ def _environment(programs: Path) -> dict[str, str]:
 
 def _is_setting(name: str) -> bool:
     """Return whether a variable may decide what uv does, or is builder's own."""
-    return is_own(name) or (name.startswith("UV_") and not _UV_SETTINGS.match(name))
+    return is_own(name) or (name.startswith("UV_") and not name.startswith(_UV_SETTINGS))
 
 
 def uv_program() -> str:

@@ -46,12 +46,6 @@ _PASS_ENV = tuple(read_beside(__file__, "pass_env.txt").split())
 
 #: Keys of a runtime that become options on its command line.
 _COMMAND_LINE = ("program", "options", "gpu", "ranks")
-#: Keys of a runtime that only one family has, and its programs.
-_ONLY_FOR = (
-    ("clean_env", "sif", "singularity and apptainer"),
-    ("optional_binds", "sif", "singularity and apptainer"),
-    ("replaces", "engine", "docker, podman and podman-hpc"),
-)
 
 
 class Gpu(Model):
@@ -180,11 +174,9 @@ class Runtime(Model):
 
     @model_validator(mode="after")
     def _options_fit_kind(self) -> Runtime:
-        for key, family, kinds in _ONLY_FOR:
-            if getattr(self, key) and self.family != family:
+        for key, kinds in table(__file__, "runtime_keys.yaml").items():
+            if getattr(self, key) and self.kind not in kinds.replace(",", "").split():
                 raise ValueError(f"{key}: for {kinds} only, not for {self.kind}")
-        if self.annotations and self.kind != "edf":
-            raise ValueError(f"annotations are for edf only, not for {self.kind}")
         useless = [key for key in _COMMAND_LINE if self.family == "plugin" and getattr(self, key)]
         if useless:
             problem = f"{self.kind} has no command line of its own"

@@ -162,7 +162,7 @@ def test_useless_keys(tmp_path: Path) -> None:
     """Keys that pyxis has no use for are refused, with the key to use."""
     with pytest.raises(ConfigError, match="gpu does not apply: pyxis has no command line of its own"):
         make_recipe(tmp_path, runtime={"kind": "pyxis", "gpu": ["--nv"]})
-    with pytest.raises(ConfigError, match="annotations are for edf only, not for pyxis"):
+    with pytest.raises(ConfigError, match="annotations: for edf only, not for pyxis"):
         make_recipe(tmp_path, runtime={"kind": "pyxis", "annotations": {"a": "b"}})
     with pytest.raises(ConfigError, match="mpi.options: pyxis has no command line; use mpi.srun"):
         make_recipe(tmp_path, runtime=RUNTIME, mpi={"options": ["--x"]})
