@@ -50,11 +50,12 @@ def oldest_running(cache: Path, now: float | None = None) -> float | None:
     began = []
     for mark in CacheFolders(cache).locks.glob(f"*{_SUFFIX}"):
         writer = writer_of(mark.name)
-        if writer is None or (writer.is_here() and writer.pid == os.getpid()):
+        runs = writer and writer.is_running()
+        if writer is None or (runs and writer.pid == os.getpid()):
             continue
         with contextlib.suppress(FileNotFoundError):
             time_ = mark.stat().st_mtime
-            if writer.is_running() if writer.is_here() else time_ > now - ELSEWHERE_S:
+            if time_ > now - ELSEWHERE_S if runs is None else runs:
                 began.append(time_)
             else:
                 mark.unlink(missing_ok=True)

@@ -41,22 +41,15 @@ class Writer:
     system: str
     pid: int
 
-    def is_here(self) -> bool:
-        """Return whether its process ID means something to this process."""
-        return self.system == _system()
-
-    def has_ended(self) -> bool:
-        """Return whether it was a process of this system, and no longer runs."""
-        return self.is_here() and not self.is_running()
-
-    def is_running(self) -> bool:
-        """Return whether it still runs; it :meth:`is_here`."""
+    def is_running(self) -> bool | None:
+        """Return whether it still runs; None: not known, because it is of another system."""
+        if self.system != _system():
+            return None
         try:
-            os.kill(self.pid, 0)
+            with contextlib.suppress(PermissionError, OverflowError):
+                os.kill(self.pid, 0)
         except ProcessLookupError:
             return False
-        except (PermissionError, OverflowError):
-            pass
         return True
 
 
@@ -113,7 +106,7 @@ def writer_of(name: str) -> Writer | None:
 def has_ended(name: str) -> bool:
     """Return whether a name is of a process of this system that no longer runs."""
     writer = writer_of(name)
-    return writer is not None and writer.has_ended()
+    return writer is not None and writer.is_running() is False
 
 
 @cache
@@ -133,7 +126,7 @@ ABANDONED_S = 7 * 86400
 SHARED_FOLDERS = (Path(os.environ.get("TMPDIR") or "/tmp"), Path("/var/tmp"), Path("/tmp"))  # noqa: S108
 
 
-@contextlib.contextmanager
+@contextmanager
 def temporary_folder(parent: Path, mode: int) -> Iterator[Path]:
     """Yield a new folder with these permissions, which is removed at the end of the context.
 
@@ -178,11 +171,9 @@ def remove_left_behind(folder: Path, stuck: Stuck = bool) -> int:
 
 
 def _is_left_behind(path: Path) -> bool:
-    writer = writer_of(path.name)
-    if writer is None or os.geteuid() not in (0, path.lstat().st_uid):
+    if writer_of(path.name) is None or os.geteuid() not in (0, path.lstat().st_uid):
         return False
-    if writer.has_ended():
-        return True
-    # unpacking sets the time of a folder to the one in an archive, but not st_ctime
     info = path.lstat()
-    return max(info.st_mtime, info.st_ctime) < time.time() - ABANDONED_S
+    # unpacking sets the time of a folder to the one in an archive, but not st_ctime
+    is_old = max(info.st_mtime, info.st_ctime) < time.time() - ABANDONED_S
+    return is_old or has_ended(path.name)

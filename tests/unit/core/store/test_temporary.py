@@ -22,7 +22,7 @@ def test_name_beside_a_file(tmp_path, name):
     """The name of any file has a hidden temporary name that the file system accepts."""
     path = temporary_beside(tmp_path / name)
     path.write_bytes(b"")
-    assert path.parent == tmp_path and path.name.startswith(".") and writer_of(path.name).is_running()
+    assert path.parent == tmp_path and path.name.startswith(".") and writer_of(path.name).is_running() is True
 
 
 @pytest.mark.root
@@ -35,7 +35,7 @@ def test_other_container():
         [*enter, sys.executable, "-c", NAME], cwd=ROOT, capture_output=True, text=True, check=True
     )
     writer = writer_of(done.stdout.strip())
-    assert writer is not None and not writer.is_here()
+    assert writer is not None and writer.is_running() is None
 
 
 def test_claimed(tmp_path):
