@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
@@ -100,31 +101,23 @@ def parse_sources(text: str) -> dict[str, LockedSource]:
     except ValidationError as e:
         raise ValueError(first_problem(e)[1]) from None
     for name, source in sources.items():
-        if problem := _problem(source):
+        if problem := next((text for is_wrong, text in _checks(source) if is_wrong), ""):
             raise ValueError(f"{name}: {problem}")
     return sources
 
 
-def _problem(source: LockedSource) -> str:
-    """Return the first problem of a source; empty if it has none."""
-    if not TEXT.fullmatch(source.url):
-        return "url is missing, or has a blank or a control character"
-    try:
-        urlsplit(source.url)
-    except ValueError:
-        return "url is not valid"
-    if source.subdirectory and not stays_inside(source.subdirectory):
-        return "subdirectory leads out of the source"
-    if not TEXT.fullmatch(source.build + source.describe or "none"):
-        return "build or describe has a blank or a control character"
-    if not all(map(_PINNED.fullmatch, source.requires)):
-        return "requires is not a list of NAME==VERSION"
-    return next((text for is_wrong, text in _checks(source) if is_wrong), "")
-
-
 def _checks(source: LockedSource) -> Iterator[tuple[bool, str]]:
-    """Yield, for each rule of a source's kind, whether it is broken and the problem."""
-    url, tree = source.url, source.tree
+    """Yield, for each rule of a source and of its kind, whether it is broken and the problem."""
+    url, tree, is_url = source.url, source.tree, False
+    yield not TEXT.fullmatch(url), "url is missing, or has a blank or a control character"
+    with suppress(ValueError):
+        is_url = bool(urlsplit(url))
+    yield not is_url, "url is not valid"
+    yield not stays_inside(source.subdirectory), "subdirectory leads out of the source"
+    is_text = TEXT.fullmatch(source.build + source.describe or "none")
+    yield not is_text, "build or describe has a blank or a control character"
+    is_pinned = all(map(_PINNED.fullmatch, source.requires))
+    yield not is_pinned, "requires is not a list of NAME==VERSION"
     match source.kind:
         case "git":
             yield not url.startswith(GIT_URLS), "url is not that of a git repository"
