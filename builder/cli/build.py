@@ -199,7 +199,7 @@ def _print_differences(context: Context, result: BuildResult) -> None:
     Raises:
         ImageError: the second run of the steps left something else.
     """
-    name, count = result.recipe.name, result.recipe.step_count
+    name, count = result.recipe.name, len(result.recipe.steps)
     if not result.differences:
         context.output.note(f"{name}: {count} steps ran twice, with equal results")
         return

@@ -89,7 +89,7 @@ class Indexes:
             "find-links": [expanded(url, where) for url in self.find_links],
             "no-index": self.no_index or more.get("no-index"),
         }
-        return "".join(f"{key} = {_toml(value)}\n" for key, value in values.items() if value)
+        return toml_document(values)
 
     def pyproject(self, requirements: Sequence[str], where: str) -> str:
         """Return a ``pyproject.toml`` for uv, in which packages have an index of their own.
@@ -109,7 +109,12 @@ class Indexes:
             indexes.append({"name": name, "url": expanded(pin.url, where), "explicit": True})
         project = {"name": "pins", "version": "0", "dependencies": list(requirements)}
         uv = {"sources": sources, "index": indexes}
-        return f"project = {_toml(project)}\ntool = {_toml({'uv': uv})}\n"
+        return toml_document({"project": project, "tool": {"uv": uv}})
+
+
+def toml_document(values: Mapping[str, Any]) -> str:
+    """Return a TOML document with these values, but for empty ones, each on one line."""
+    return "".join(f"{key} = {_toml(value)}\n" for key, value in values.items() if value)
 
 
 def _toml(value: Any) -> str:

@@ -17,7 +17,6 @@ uv then solves for "model" with this numpy, and numpy is left out of the result.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -37,7 +36,7 @@ from builder.core.settings import Settings
 from builder.core.store.temporary import temporary_folder
 
 from .config.fields import line
-from .indexes import Indexes, check_kind, find_indexes
+from .indexes import Indexes, check_kind, find_indexes, toml_document
 from .names import conda_mapping, pypi_name
 from .request import SolveRequest, WheelBuilder
 from .sourcesolve import SourceSolver, write_stub
@@ -204,11 +203,8 @@ def _write_requirements(path: Path, lines: Sequence[str], named_by: Path) -> Non
 
 def _preferences(previous: Sequence[LockedPackage]) -> str:
     """Return a ``pylock.toml`` with the versions of an earlier lock, which uv prefers."""
-    lines = ['lock-version = "1.0"', 'created-by = "builder"']
-    for package in previous:
-        lines += ["[[packages]]", f'name = "{canonicalize_name(package.name)}"']
-        lines.append(f"version = {json.dumps(package.version)}")
-    return "\n".join(lines) + "\n"
+    packages = [{"name": canonicalize_name(p.name), "version": p.version} for p in previous]
+    return toml_document({"lock-version": "1.0", "created-by": "builder", "packages": packages})
 
 
 # packages that conda provides

@@ -80,7 +80,7 @@ def _require_supported(engine: Engine, recipe: Recipe) -> None:
     """Raise UsageError if the recipe has something that the engine ignores."""
     is_cotainr = engine.name == "cotainr"
     ignored = {
-        "steps:": engine.name in ("docker", "cotainr") and recipe.step_count > 0,
+        "steps:": engine.name in ("docker", "cotainr") and len(recipe.steps) > 0,
         f"python: {recipe.python}": is_cotainr and recipe.uses_base_python,
         f"bytecode: {recipe.bytecode}": is_cotainr and "bytecode" in recipe.model_fields_set,
     }

@@ -96,7 +96,7 @@ class Stack:
         """The lowest layer: the whiteout of the prefix."""
         self.layers: list[Layer] = [*in_order(packages.layers, bytecode_layers(modules))]
         """The layers above it."""
-        if request.options.download_base or request.recipe.step_count:
+        if request.options.download_base or request.recipe.steps:
             self.layers = [*present_layers(self.layers, request.work)]
         self.differences: list[StepDifference] = []
         """Files that differed when the steps ran twice (only with ``check_steps``)."""
@@ -204,7 +204,7 @@ def _package_stack(request: BuildRequest, clock: Clock) -> Stack:
     """Return the layers of the packages, and those of their compiled modules."""
     recipe = request.recipe
     base, files = prepare_inputs(request, clock)
-    others = OVERHEAD + len(base.layers) + recipe.step_count
+    others = OVERHEAD + len(base.layers) + len(recipe.steps)
     total = PLANNED_LAYERS - others
     if total < 2:  # a layer for the packages of each manager
         total = min(PLANNED_LAYERS, most_layers(recipe) - others)

@@ -75,7 +75,7 @@ def open_locked_base(request: BuildRequest) -> BaseImage:
     recipe = request.recipe
     locked = _locked_base(request)
     log.info("base %s %s", redact(locked.reference), locked.digest)
-    download = request.options.download_base or bool(recipe.step_count)
+    download = request.options.download_base or bool(recipe.steps)
     base = open_base(locked, recipe, request.work, download=download)
     if base.sif is not None and recipe.format != "sif":
         raise ConfigError(

@@ -124,7 +124,7 @@ def _annotations(base: BaseImage, recipe: Recipe, lock: Lock, created: str) -> d
         "org.opencontainers.image.description": recipe.description,
         "org.opencontainers.image.base.name": base_name(base.reference),
         "org.builder.lock": lock.digest,
-        STEPS: str(recipe.step_count or ""),
+        STEPS: str(len(recipe.steps) or ""),
     }
     notes |= {key: value for key, value in optional.items() if value}
     return notes | versions(lock, recipe.platform)

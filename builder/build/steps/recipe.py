@@ -36,7 +36,7 @@ def check_step_architecture(recipe: Recipe) -> None:
         RunnerError: The recipe has steps, or modules are compiled, and this machine cannot run the
             programs.
     """
-    if recipe.step_count:
+    if recipe.steps:
         check_processor(recipe, place_of(recipe.source, "steps"))
     elif recipe.bytecode != "none":
         where = f"{recipe.source}: the image's Python compiles its modules"

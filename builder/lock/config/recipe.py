@@ -282,11 +282,6 @@ class Recipe(Model):
         return self.python != "conda"
 
     @property
-    def step_count(self) -> int:
-        """The number of steps that run in the image while it is built."""
-        return len(self.steps)
-
-    @property
     def environment_path(self) -> Path:
         """The environment file. With ``lock`` it need not exist; without ``environment`` it cannot.
 
