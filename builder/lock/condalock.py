@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -57,20 +57,12 @@ def conda_lock_target(request: LockRequest) -> Lock:
             its output.
         FetchError: there is no result in time.
     """
-    _check_options(request)
-    program = _program()
     environment = request.inputs.environment
-    if environment.sources:
-        source = environment.sources[0]
-        problem = f"{source.where}: conda-lock cannot lock {redact(source.text)}"
-        raise UsageError(problem, _OMIT)
-    settings = (environment.pins, environment.limits, environment.uv, environment.constraints)
-    if any(settings) or environment.exclude_newer:
-        problem = f"{environment.path} has settings that only builder's own solvers follow"
-        raise UsageError(problem, _OMIT)
     to_solve = request_for_solver(request, environment)
     channels = named_channels(to_solve)
-    _check_channels(channels)
+    if problem := next(_unsupported(request, channels), ""):
+        raise UsageError(problem, _OMIT)
+    program = _program()
     with working(request.reporter, f"solving with conda-lock and {program.name}"):
         solved = _solve(to_solve, channels, program)
     packages = [replace(p, url=stored_url(p.url, channels, request.settings)) for p in solved]
@@ -79,13 +71,21 @@ def conda_lock_target(request: LockRequest) -> Lock:
     return finish_lock(request, packages, names, environment.path, record)
 
 
-def _check_options(request: LockRequest) -> None:
-    """Refuse what only builder's own solvers do."""
-    recipe, options = request.inputs.recipe, request.options
-    dated = options.exclude_newer or recipe.conda.exclude_newer or recipe.pip.exclude_newer
-    if options.update or dated:
-        what = "update single packages" if options.update else "exclude_newer"
-        raise UsageError(f"--solver conda-lock cannot {what}", _OMIT)
+def _unsupported(request: LockRequest, channels: Sequence[SolverChannel]) -> Iterator[str]:
+    """Yield a problem for each thing that only builder's own solvers do."""
+    recipe, options, own = request.inputs.recipe, request.options, request.inputs.environment
+    if options.update:
+        yield "--solver conda-lock cannot update single packages"
+    if any((options.exclude_newer, recipe.conda.exclude_newer, recipe.pip.exclude_newer)):
+        yield "--solver conda-lock cannot exclude_newer"
+    for source in own.sources:
+        yield f"{source.where}: conda-lock cannot lock {redact(source.text)}"
+    if any((own.pins, own.limits, own.uv, own.constraints, own.exclude_newer)):
+        yield f"{own.path} has settings that only builder's own solvers follow"
+    for channel in channels:
+        if "$" in channel.name or redact(channel.actual) != channel.actual:
+            problem = "conda-lock would put its password on the command line of conda"
+            yield f"channel {channel.name}: {problem}"
 
 
 def _program() -> Path:
@@ -98,14 +98,6 @@ def _program() -> Path:
             return Path(path).absolute()
     problem = "--solver conda-lock needs conda, mamba or micromamba, and none is installed"
     raise SolveError(problem, f"install micromamba, or {_OMIT}: builder solves without conda")
-
-
-def _check_channels(channels: Sequence[SolverChannel]) -> None:
-    """Refuse channels whose password conda-lock would pass to conda on its command line."""
-    for channel in channels:
-        if "$" in channel.name or redact(channel.actual) != channel.actual:
-            problem = "conda-lock would put its password on the command line of conda"
-            raise UsageError(f"channel {channel.name}: {problem}", _OMIT)
 
 
 def _solve(
