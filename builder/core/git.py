@@ -29,7 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from .datafiles import read_beside
+from .datafiles import any_of, read_beside
 from .errors import FetchError, UsageError
 from .limits import limited
 from .redact import redact
@@ -46,9 +46,7 @@ _MAX_ERRORS = 64 << 10
 #: The remote's name in the settings that git gets.
 REMOTE = "builder"
 #: Variables that concern access and the user's own settings. All others of git would redirect it.
-_KEPT = re.compile(
-    r"GIT_(ASKPASS|SSH\w*|SSL_\w+|PROXY_\w+|CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|(KEY|VALUE)_\d+))"
-)
+_KEPT = any_of(__file__, "git_variables.txt")
 #: One KEY=VALUE in each line.
 _SETTINGS: dict[str, str] = dict(
     re.findall(r"(?m)^([\w.]+)=(.*)$", read_beside(__file__, "git_settings.txt"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from builder.core.datafiles import read_beside
 from builder.core.errors import ConfigError
 from builder.core.redact import redact
 
@@ -16,12 +17,7 @@ from .spec import Spec
 
 _FORM = "write NAME, NAME>=VERSION,<VERSION or NAME=VERSION=BUILD"
 #: A channel (a name or a URL), the package, and what follows.
-_SPEC = re.compile(
-    r"(?>[a-z]+://(?:[^\s/\[]*\[[^\s\]]*\])?\S+?::|[^\s:=<>!~\[\]]+::)?"
-    r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*+)"
-    r"\s*+(?:$|[=<>!~;].*|(?<=\s)[^\[].*|\[[^\[\]=]*=.*\])",
-    re.ASCII,
-)
+_SPEC = re.compile(read_beside(__file__, "conda_spec.txt"), re.VERBOSE | re.ASCII)
 #: The same for a spec: the channel, its subdir (``conda-forge/linux-64::NAME``), and the rest.
 _PARTS = re.compile(r"(?:(.+?)(?:/(noarch|(?:linux|osx|win)-\w+))?::)?(.*)", re.DOTALL)
 #: The channel in rattler's canonical form of a spec.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
@@ -126,10 +127,8 @@ def _not_one_of(item: Any, keys: _Keys, *, is_key: bool) -> tuple[str, str]:
 
 def _written(keys: _Keys, value: object, yamls: Sequence[YamlFile]) -> str:
     """Return a scalar as it is in the file: YAML reads ``yes`` as true, and 2.30 as 2.3."""
-    for yaml in yamls:
-        if keys in yaml.texts:
-            return yaml.texts[keys]
-    return "" if value is None else str(value)
+    written = ChainMap(*(yaml.texts for yaml in yamls))
+    return written.get(keys, "" if value is None else str(value))
 
 
 def _scalar(text: str) -> str:

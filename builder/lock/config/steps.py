@@ -14,14 +14,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from builder.core.datafiles import any_of
 from builder.core.text import CONTROL
 
 from .fields import Line, Model, Variable, parsed
 
 #: Names of variables that hold credentials.
-_SECRET = re.compile(
-    r"(?i)(^|_)(passw(or)?d|secrets?|(api_?|access_?|private_?)?key|token|credentials?)($|_)"
-)
+_SECRET = any_of(__file__, "secret_variables.txt", re.IGNORECASE)
 #: ``https://user:password@host``
 _LOGIN = re.compile(r"://[^\s/@:$]*:[^\s/@$]+@")
 _RECORDED = "commands and variables of steps are recorded with the image"

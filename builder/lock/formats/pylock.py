@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,21 +54,13 @@ def read(path: Path, target: LockTarget) -> ForeignLock:
     chosen = [name for name in groups if name != MAIN] + (defaults if MAIN in groups else [])
     maker = PackageMaker(path, target.recipe)
     selected = _selected(path, lock, target, chosen)
+    names = {package.name for package, _ in selected}
+    marked = (Spec(f"{p.name} ; {p.marker}", p.name, str(path)) for p in lock.packages if p.marker)
     return ForeignLock(
         tuple(_read(*pair, maker) for pair in selected),
-        skipped=tuple(_skipped(lock, selected, str(path))),
+        skipped=tuple(spec for spec in marked if spec.name not in names),
         omitted=tuple(sorted(other.difference(chosen))),
     )
-
-
-def _skipped(
-    lock: Pylock, selected: Sequence[tuple[Package, _Origin]], where: str
-) -> Iterator[Spec]:
-    """Yield the packages whose markers are false for the target."""
-    names = {package.name for package, _ in selected}
-    for package in lock.packages:
-        if package.marker and package.name not in names:
-            yield Spec(f"{package.name} ; {package.marker}", package.name, where)
 
 
 def _selected(
