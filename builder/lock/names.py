@@ -20,12 +20,6 @@ from builder.core.store.records import Record
 
 log = logging.getLogger(__name__)
 
-#: The URL of the mapping, conda-lock's default (``conda_lock.lookup.DEFAULT_MAPPING_URL``).
-MAPPING_URL = (
-    "https://raw.githubusercontent.com/regro/cf-graph-countyfair/master"
-    "/mappings/pypi/grayskull_pypi_mapping.json"
-)
-
 _MAX_AGE_S = 2 * 24 * 3600
 
 
@@ -71,9 +65,9 @@ def _download() -> Mapping[str, str] | None:
     from builder.formats.net.answers import MAX_PAGE, load_json, read_body
     from builder.formats.net.http import make_client
 
-    limits = httpx2.Timeout(15, connect=3)
+    limits, url = httpx2.Timeout(15, connect=3), table(__file__, "names.yaml")["mapping"]
     try:
-        with make_client(1, timeout=limits) as client, client.stream("GET", MAPPING_URL) as answer:
+        with make_client(1, timeout=limits) as client, client.stream("GET", url) as answer:
             records = load_json(read_body(answer.raise_for_status(), MAX_PAGE))
         return {str(record["conda_name"]): str(record["pypi_name"]) for record in records.values()}
     except (httpx2.HTTPError, ValueError, KeyError, TypeError, AttributeError) as e:

@@ -4,6 +4,7 @@ top.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +27,8 @@ from .config.yamlfile import place_of
 from .inputs import CONDA_INPUTS, Inputs, channels, content_hash, cutoff, recorded_inputs
 from .record import TIME
 from .request import LockRequest, SolveRequest, WheelBuilder
-from .sourcerecords import pinned_repositories
-from .spec import Environment
+from .sourcerecords import locked_url
+from .spec import Environment, SourceSpec
 from .urls import checked_urls
 
 
@@ -88,7 +89,9 @@ def lock_target(request: LockRequest) -> Lock:
         )
         conda, found_in = solve_conda_packages(conda_request)
     pip_request = replace(to_solve, newest=cutoffs.pip, previous=old_pip, update=update_pip)
-    pip = solve_pip_packages(_with_pins(pip_request, previous), conda, request.wheel_builder)
+    pip = solve_pip_packages(
+        with_pinned_repositories(pip_request, previous), conda, request.wheel_builder
+    )
     return finish_lock(request, [*conda, *pip], found_in, recipe.environment_path, record)
 
 
@@ -130,12 +133,19 @@ def finish_lock(
     return checked_urls(made, request.settings, request.inputs.url_variables.sources)
 
 
-def _with_pins(request: SolveRequest, previous: Lock | None) -> SolveRequest:
+def with_pinned_repositories(request: SolveRequest, previous: Lock | None) -> SolveRequest:
     """Return the request with repositories at earlier commits, except for packages to update."""
-    asked = previous.record.inputs.get("sources-asked", "[]") if previous else "[]"
-    environment = request.environment
-    sources = pinned_repositories(environment.sources, asked, request.previous, request.update)
-    return replace(request, environment=replace(environment, sources=sources))
+    asked = json.loads(previous.record.inputs.get("sources-asked", "[]")) if previous else []
+    stay = (package.source for package in request.previous if package.name not in request.update)
+    locked = {(s.url, s.subdirectory): s.commit for s in stay if s is not None and s.kind == "git"}
+
+    def pinned(spec: SourceSpec) -> SourceSpec:
+        commit = locked.get((locked_url(spec.url), spec.subdirectory), "")
+        is_same = spec.kind == "git" and spec.shown in asked
+        return replace(spec, revision=commit) if is_same and commit else spec
+
+    sources = tuple(map(pinned, request.environment.sources))
+    return replace(request, environment=replace(request.environment, sources=sources))
 
 
 def check_environment(inputs: Inputs, exclude_newer: str | None = None) -> None:

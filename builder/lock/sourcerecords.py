@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import PurePosixPath
@@ -17,7 +16,6 @@ from builder.core.model import WHEELS, LockedPackage, LockedSource, canonical_js
 from builder.core.redact import redact, userinfo
 
 from .config.explain import first_problem
-from .spec import SourceSpec
 
 _SOURCES = TypeAdapter(dict[str, LockedSource])
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -48,32 +46,6 @@ def locked_url(url: str) -> str:
     if not url.startswith("ssh://") or not user:
         return redact(url)
     return redact(url).replace("ssh://", f"ssh://{user}@", 1)
-
-
-def pinned_repositories(
-    sources: Sequence[SourceSpec],
-    asked: str,
-    packages: Iterable[LockedPackage],
-    update: Collection[str],
-) -> tuple[SourceSpec, ...]:
-    """Return the sources, with repositories at earlier commits except for packages to update.
-
-    Args:
-        sources: those of the environment file.
-        asked: what the earlier lock was made from, as its metadata has it.
-        packages: those of the earlier lock.
-        update: names of packages that move.
-    """
-    before = set(json.loads(asked))
-    stay = (package.source for package in packages if package.name not in update)
-    locked = {(s.url, s.subdirectory): s.commit for s in stay if s is not None and s.kind == "git"}
-
-    def pinned(spec: SourceSpec) -> SourceSpec:
-        commit = locked.get((locked_url(spec.url), spec.subdirectory), "")
-        is_same = spec.kind == "git" and spec.shown in before
-        return replace(spec, revision=commit) if is_same and commit else spec
-
-    return tuple(map(pinned, sources))
 
 
 def with_sources(

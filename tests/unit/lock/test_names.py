@@ -9,9 +9,11 @@ import time
 import httpx2
 import pytest
 
+from builder.core.datafiles import table
 from builder.core.store.records import read_record, write_record
 from builder.formats.net import answers, http
-from builder.lock.names import MAPPING_URL, conda_mapping, known_names, pypi_name
+from builder.lock import names
+from builder.lock.names import conda_mapping, known_names, pypi_name
 
 ANSWER = {"a": {"conda_name": "conda-a", "pypi_name": "pypi-a"}}
 ENCODED = gzip.compress(json.dumps(ANSWER).encode())
@@ -42,10 +44,10 @@ def test_pypi_name():
 
 
 def test_url_is_conda_locks():
-    """builder has the URL as a constant, so that conda-lock is not imported at run time."""
+    """builder has the URL itself, so that conda-lock is not imported at run time."""
     from conda_lock.lookup import DEFAULT_MAPPING_URL
 
-    assert MAPPING_URL == DEFAULT_MAPPING_URL
+    assert table(names.__file__, "names.yaml")["mapping"] == DEFAULT_MAPPING_URL
 
 
 def test_mapping_is_cached(settings, downloads):

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from builder.core.model import WHEELS, LockedPackage, LockedSource
+from builder.core.model import WHEELS, Lock, LockedPackage, LockedSource, LockRecord
+from builder.lock.request import SolveRequest
+from builder.lock.solve import with_pinned_repositories
 from builder.lock.sourcerecords import (
     locked_url,
     parse_sources,
-    pinned_repositories,
     rendered_sources,
     with_sources,
 )
-from builder.lock.spec import SourceSpec
+from builder.lock.spec import Environment, SourceSpec
+from tests.support.image_kit import recipe
 
 GIT = LockedSource("git", "https://h.example/t", commit="c" * 40, tree="d" * 40, subdirectory="x", build="b")
 REQUIRES = ("Hatch_vcs.x==0.4", "setuptools==1!80.9.0+cu1")
@@ -86,14 +89,19 @@ def test_no_sources(text: str) -> None:
         parse_sources(text)
 
 
-def test_pinned_repositories() -> None:
+def test_pinned_repositories(settings) -> None:
     """--update of another package does not move a branch; a changed requirement does."""
     url = "https://host.example/tool.git"
     main = SourceSpec("git", None, url, "main")
     source = LockedSource("git", url, commit="c" * 40, tree="d" * 40)
     package = LockedPackage("tool", "1", "pip", "linux-64", "builder://wheels/tool", "1" * 64, source=source)
-    asked = json.dumps([main.shown])
-    assert pinned_repositories([main], asked, [package], ()) == (replace(main, revision="c" * 40),)
-    assert pinned_repositories([main], asked, [package], {"tool"}) == (main,)
-    assert pinned_repositories([main], asked, [], ()) == (main,)
-    assert pinned_repositories([main], json.dumps(["other"]), [package], ()) == (main,)
+    request = SolveRequest(recipe(), Environment(Path(), sources=(main,)), settings, previous=[package])
+
+    def pinned(asked: str, request: SolveRequest = request) -> SourceSpec:
+        earlier = Lock((package,), ("linux-64",), record=LockRecord({"sources-asked": json.dumps([asked])}))
+        return with_pinned_repositories(request, earlier).environment.sources[0]
+
+    assert pinned(main.shown) == replace(main, revision="c" * 40)
+    assert pinned(main.shown, replace(request, update=frozenset({"tool"}))) == main
+    assert pinned(main.shown, replace(request, previous=[])) == main
+    assert pinned("other") == main and with_pinned_repositories(request, None) == request
