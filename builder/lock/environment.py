@@ -202,8 +202,7 @@ def _unique(specs: Sequence[Spec]) -> list[Spec]:
     """
     if any(spec.name == "pip" and spec.text != "pip" for spec in specs):
         specs = [spec for spec in specs if spec.text != "pip"]
-    first: dict[str, Spec] = {}
+    found: dict[str, Spec] = {}
     for spec in specs:
-        first.setdefault(spec.text, spec)
-    texts = list(dict.fromkeys(spec.text for spec in reversed(specs)))
-    return [first[text] for text in reversed(texts)]
+        found[spec.text] = found.pop(spec.text, spec)
+    return list(found.values())

@@ -27,8 +27,7 @@ def known_names(
     what: Literal["conda_to_pypi", "meant_on_conda", "meant_on_pypi"],
 ) -> Mapping[str, str]:
     """Return a table of names.yaml."""
-    names: Mapping[str, str] = table(__file__, "names.yaml")[what]
-    return names
+    return dict(table(__file__, "names.yaml")[what])
 
 
 def pypi_name(conda_name: str, mapping: Mapping[str, str] | None = None) -> str:
@@ -47,15 +46,10 @@ def conda_mapping(settings: Settings) -> Mapping[str, str]:
     record = Record(CacheFolders(settings.cache).names / "conda-to-pypi.json", dict[str, Any])
     stored = record.read()
     is_fresh = stored is not None and time.time() - stored["downloaded"] < _MAX_AGE_S
-    if not is_fresh and not settings.offline:
-        mapping = _download()
-        if mapping is not None:
-            stored = {"downloaded": time.time(), "mapping": mapping}
-            record.write(stored)
-    if stored is None:
-        return known_names("conda_to_pypi")
-    names: Mapping[str, str] = stored["mapping"]
-    return names
+    if not is_fresh and not settings.offline and (mapping := _download()) is not None:
+        stored = {"downloaded": time.time(), "mapping": mapping}
+        record.write(stored)
+    return dict(stored["mapping"]) if stored else known_names("conda_to_pypi")
 
 
 def _download() -> Mapping[str, str] | None:

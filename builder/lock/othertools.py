@@ -88,8 +88,7 @@ def other_file(path: Path, text: str) -> OtherFile | None:
 
 def relock_command(path: Path) -> str:
     """Return what to do after a change of the requirements that a lock was made from."""
-    commands = {"uv.lock": "uv lock", "pixi.lock": "pixi lock"}
-    return commands.get(path.name, f"update {path.name} with the tool that wrote it")
+    return str(_TABLES["relock"].get(path.name, f"update {path.name} with the tool that wrote it"))
 
 
 def export_command(path: Path) -> str:

@@ -181,8 +181,7 @@ class PipSection:
 
 def _rule(option: str) -> dict[str, str]:
     """Return what builder does with an option of pip; nothing for an unknown one."""
-    rules: dict[str, dict[str, str]] = table(__file__, _RULES)
-    return rules.get(option, {})
+    return dict(table(__file__, _RULES).get(option, {}))
 
 
 def _editable(text: str, location: str, context: SpecContext) -> SourceSpec:

@@ -116,9 +116,7 @@ def plan_removal(cache: Path, max_size: int | None, days: float = math.inf) -> R
     removed: list[Item] = []
     too_many = before - max_size
     if too_many > 0:
-        began = oldest_running(cache)
-        items = (item for item in _items(cache) if began is None or item.last_used < began)
-        for item in sorted(items, key=lambda item: (item.last_used, item.paths)):
+        for item in sorted(_unused(cache), key=lambda item: (item.last_used, item.paths)):
             if too_many <= 0:
                 break
             removed.append(item)
@@ -128,10 +126,14 @@ def plan_removal(cache: Path, max_size: int | None, days: float = math.inf) -> R
 
 def plan_packages(cache: Path) -> Removal:
     """Return the archives of packages: a build that finds its layers in the cache needs none."""
-    began = oldest_running(cache)
-    blobs = (i for i in _items(cache) if i.kind == "blobs" and _is_archive(i.paths[0]))
-    unused = tuple(item for item in blobs if began is None or item.last_used < began)
-    return Removal(unused, cache_size(cache))
+    archives = (i for i in _unused(cache) if i.kind == "blobs" and _is_archive(i.paths[0]))
+    return Removal(tuple(archives), cache_size(cache))
+
+
+def _unused(cache: Path) -> Iterator[Item]:
+    """Return what no command has used since the oldest one that still runs began."""
+    began = oldest_running(cache) or math.inf
+    return (item for item in _items(cache) if item.last_used < began)
 
 
 def prune(

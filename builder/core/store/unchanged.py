@@ -229,21 +229,14 @@ class Recording:
 
 _active: Recording | None = None
 _is_used = False
-
-
-class _Inside(threading.local):
-    """Whether this thread takes a print, which opens files itself."""
-
-    is_set = False
-
-
-_inside = _Inside()
+#: Whether this thread takes a print, which opens files itself (``is_set``).
+_inside = threading.local()
 
 
 def _guarded(do: Callable[..., None], *args: Any) -> None:
     """Call a method of the running command's recording; an error is not the command's."""
     recording = _active
-    if recording is None or _inside.is_set:
+    if recording is None or getattr(_inside, "is_set", False):
         return
     _inside.is_set = True
     try:
