@@ -58,7 +58,7 @@ def read(path: Path, target: LockTarget) -> ForeignLock:
     marked = (Spec(f"{p.name} ; {p.marker}", p.name, str(path)) for p in lock.packages if p.marker)
     return ForeignLock(
         tuple(_read(*pair, maker) for pair in selected),
-        skipped=tuple(spec for spec in marked if spec.name not in names),
+        skipped=tuple(filter(lambda spec: spec.name not in names, marked)),
         omitted=tuple(sorted(other.difference(chosen))),
     )
 
