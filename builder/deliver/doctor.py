@@ -198,7 +198,7 @@ def _gpus() -> Finding:
     except BuilderError as e:
         return Finding(what, "bad", e.message, e.hint)
     if done.returncode:
-        return Finding(what, "bad", reason(done.stderr), "the driver does not answer")
+        return Finding(what, "bad", reason(done), "the driver does not answer")
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     return Finding(what, "ok", "; ".join(lines[:8]))
 

@@ -45,7 +45,7 @@ def apptainer_problem() -> str | None:
     if tool is None:
         return _NOT_INSTALLED
     done = execute([tool, "version"], timeout_s=30)
-    return None if done.returncode == 0 else f"{tool} does not work: {reason(done.stderr)}"
+    return None if done.returncode == 0 else f"{tool} does not work: {reason(done)}"
 
 
 class ApptainerRunner(Runner):

@@ -47,7 +47,7 @@ class PodmanRunner(EngineRunner):
         if not shutil.which(self.name):
             return "not installed"
         done = execute([self.name, "info", "--format", "{{.Host.OCIRuntime.Name}}"], timeout_s=30)
-        return None if done.returncode == 0 else f"does not work: {reason(done.stderr)}"
+        return None if done.returncode == 0 else f"does not work: {reason(done)}"
 
     @contextlib.contextmanager
     def storage(self) -> Iterator[PodmanStorage]:
@@ -85,7 +85,7 @@ class PodmanRunner(EngineRunner):
     def _must(self, command: Sequence[str]) -> None:
         done = execute(command)
         if done.returncode:
-            raise _error(self.name, f"{self.name} {command[1]} failed: {reason(done.stderr)}")
+            raise _error(self.name, f"{self.name} {command[1]} failed: {reason(done)}")
 
     def gpu_options(self, gpu: GpuVendor) -> list[str]:
         """Return options that make the host's GPUs available in a container."""
@@ -98,7 +98,7 @@ class PodmanRunner(EngineRunner):
         """Raise RunnerError if podman itself failed, and not the command in the container."""
         errors = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
         if done.returncode == 125 or (done.returncode in (126, 127) and errors):
-            message = errors[-1] if errors else reason(done.stderr)
+            message = errors[-1] if errors else reason(done)
             raise _error(self.name, f"{self.name} could not run the image: {message}")
 
 
@@ -154,7 +154,7 @@ class PodmanStorage(Storage):
             # `podman-hpc pull` would also make a squashfs of the image; `image pull` does not
             done = execute([self.program, "image", "pull", "--quiet", reference])
         if done.returncode:
-            message = f"{self.program} could not load the image: {reason(done.stderr)}"
+            message = f"{self.program} could not load the image: {reason(done)}"
             raise _error(self.program, message)
         image_id = done.stdout.strip().splitlines()[-1]
         self.tag(image_id, name)

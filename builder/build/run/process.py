@@ -236,10 +236,11 @@ def _end(process: subprocess.Popen[bytes], readers: Sequence[_OutputReader]) -> 
             process.wait(GRACE_PERIOD_S)
 
 
-def reason(text: str) -> str:
-    """Return the first line that is not empty."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else "no reason given"
+def reason(done: Completed) -> str:
+    """Return the first line of standard error that is not empty, or what is known without one."""
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    silent = "it did not answer in time" if done.timed_out else "no reason given"
+    return lines[0] if lines else silent
 
 
 def tail(lines: Iterable[str], count: int = 15) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from builder.build.run import process
-from builder.build.run.process import TIMED_OUT, execute
+from builder.build.run.process import TIMED_OUT, Completed, execute, reason
 from builder.core.errors import RunnerError
 from tests.support.waiting import until
 
@@ -24,6 +24,13 @@ def test_output_and_exit_codes() -> None:
     assert execute(["sh", "-c", "printf '\\377'"]).stdout == "\ufffd"
     with pytest.raises(RunnerError, match="cannot run /no/such/program"):
         execute(["/no/such/program"])
+
+
+def test_reasons() -> None:
+    """A program that is stopped at its time limit says nothing; the reason is that it was silent."""
+    assert reason(Completed(1, "", "\n Error: no cgroups\nmore")) == "Error: no cgroups"
+    assert reason(Completed(1, "", "")) == "no reason given"
+    assert reason(Completed(TIMED_OUT, "", "", timed_out=True)) == "it did not answer in time"
 
 
 @pytest.mark.parametrize(
