@@ -309,7 +309,8 @@ def _write_other_forms(
     kind = DockerRunner if options.load == "docker" else PodmanRunner
     runner = kind(project.work)
     if problem := runner.available():
-        raise RunnerError(f"--load {options.load}: {problem}", "see builder doctor")
+        hint = f"see builder doctor; or leave out --load: builder run needs no {options.load}"
+        raise RunnerError(f"--load {options.load}: {problem}", hint)
     image_id = runner.keep(image, name)
     run = f"{options.load} run --rm {local_name(name)}"
     output.note(f"{name} is loaded into {options.load}: {run}")
