@@ -41,7 +41,9 @@ def _destination(value: str) -> tuple[str, Path]:
     """Return kind and path of a value of ``--to``. Raise BadParameter if it is not valid."""
     kind, _, path = value.partition(":")
     if kind not in ("oci", "docker-archive") or not path:
-        raise click.BadParameter(f"{value!r} is not oci:DIR or docker-archive:FILE")
+        raise click.BadParameter(
+            f"{value!r} is not oci:DIR or docker-archive:FILE; a SIF: builder convert"
+        )
     found = Path(path)
     if found.is_file() if kind == "oci" else found.is_dir():
         raise click.BadParameter(f"{path} is a {'file' if kind == 'oci' else 'folder'}")

@@ -96,6 +96,7 @@ def unreadable(error: Exception, found: Sequence[SolverChannel], request: SolveR
     named = sorted((c.actual, c.name) for c in found if c.actual in str(error))
     names = named[-1][1] if named else ", ".join(channel.name for channel in found)
     why = text.rpartition("Caused by: ")[2]
+    why = re.sub("failed to lookup address information.*", "unknown host name", why)
     why = why.replace("no usable", "offline, and the channel is not in the cache: no")
     words = (names, "defaults") if names in _DEFAULTS else (names,)
     for path in filter(Path.is_file, (request.recipe.source, request.environment.path)):

@@ -149,7 +149,7 @@ class EngineImages(TargetImages):
         """Return the image, see :meth:`TargetImages.to_run`; one in ``dist/`` is loaded."""
         program = self.recipe.site.runtime.command
         if shutil.which(program) is None:  # running it is an error that names the program
-            return self.to_print(), ""
+            return self.recipe.name, ""
         if pulled := self._engine_pull():
             origin = f"pulled into {pulled.engine}: {pulled.image}"
             return self.runtime.stored_name(pulled.image_id) or pulled.image, origin

@@ -20,7 +20,9 @@ _ERRORS = (EOFError, OSError, ValueError, IndexError, OverflowError, RuntimeErro
 #: What zipfile raises for damaged archives.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, *_ERRORS)
 #: Hints for packages that cannot be installed.
-_DAMAGED = "the package is damaged or hostile: builder cache prune --packages, or lock another version"
+_DAMAGED = (
+    "the package is damaged or hostile: builder cache prune --packages, or lock another version"
+)
 UNSUPPORTED = "builder does not install such packages: lock another version or build of it"
 
 

@@ -45,7 +45,7 @@ def test_defaults(tmp_path: Path) -> None:
     found = named_channels(made)
     error = RuntimeError(NETWORK.format(url=found[1].actual))
     assert unreadable(error, found, made).startswith(
-        f"{tmp_path}/environment.yml:3: channel defaults ({found[1].name}) does not answer (failed to lookup"
+        f"{tmp_path}/environment.yml:3: channel defaults ({found[1].name}) does not answer (unknown host"
     )
 
 

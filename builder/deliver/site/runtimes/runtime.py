@@ -101,7 +101,7 @@ class ContainerRuntime(ABC):
         recipe = self.recipe
         if not recipe.registry.repository:
             unknown = f"registry.repository is not set, so the image of {recipe.name} is unknown"
-            hint = "set it, or pass --image REFERENCE"
+            hint = "write registry: {host: ghcr.io, repository: ME/NAME}, or pass --image REFERENCE"
             if self.loads:
                 made = f"builder build {recipe.name} --load {self.name}"
                 hint += f": {made} makes {local_name(recipe.name)} on this machine"

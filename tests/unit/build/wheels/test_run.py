@@ -156,6 +156,10 @@ BUILD = "pip: {build: {demo: "
         ("[Errno -3] Temporary failure in name resolution", f"or allow it: {BUILD}{{network: true}}"),
         ("x.c:1: fatal error: odd.h: No such file or directory", "odd.h is missing: name the Debian"),
         ('../meson.build:1: ERROR: Dependency "cairo" not found, tried pkgconfig', '"cairo" is missing'),
+        (
+            'Exception: You tried to install "pytorch". The package named for PyTorch is "torch"',
+            "write torch, pip's name of pytorch",
+        ),
         ("ModuleNotFoundError: No module named 'torch.utils'", f"{BUILD}{{needs: [torch]}}"),
         (
             "ModuleNotFoundError: No module named 'distutils.core'",

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from builder import Project, Settings, target_images
-from builder.core.errors import ImageError, RegistryError, UsageError
+from builder.core.errors import ImageError, RegistryError, RunnerError, UsageError
 from builder.core.version import __version__
 from builder.deliver.launch import images as launched
+from builder.deliver.launch.here import run_target
 from builder.deliver.launch.images import OwnImages
 from builder.deliver.launch.jobs import interactive_job, job_script
+from builder.deliver.site.containers import ContainerRequest
 from builder.deliver.site.request import JobRequest
 from builder.deliver.site.runtimes.table import runtime_of
 from tests.support.project import edit, tiny_project
@@ -50,6 +52,18 @@ def test_no_image(images: OwnImages) -> None:
     with pytest.raises(ImageError, match="a job does not build one") as error:
         images.own(may_build=False)
     assert "builder build tiny, or builder pull tiny" in error.value.hint
+
+
+def test_engine_that_is_not_here(images: OwnImages) -> None:
+    """Without a repository, too, the error of a run names the program that is missing."""
+    site = {"runtime": {"kind": "podman-hpc"}, "slurm": {"account": "none"}}
+    edit(images.recipe.source, site=site, registry={})
+    engine = target_images(images.project, images.project.recipe("tiny"))
+    with pytest.raises(RunnerError, match="podman-hpc is not installed on this machine"):
+        run_target(engine, ContainerRequest("", ("true",)))
+    with pytest.raises(UsageError) as error:
+        engine.to_print()
+    assert error.value.hint.startswith("write registry: {host: ghcr.io, repository: ME/NAME}, or pass")
 
 
 def test_digest_in_scripts(images: OwnImages, monkeypatch: pytest.MonkeyPatch) -> None:
