@@ -95,7 +95,7 @@ def shown(report: dict[str, Any], vendor: str) -> str:
     assert result.verdict == "same", result.notes
     sides = {"old": Side("26.10", old.digest), "new": Side("build", new.digest)}
     tables.append(render_ab(result, sides))
-    page = render_page([view("x", [old, new], ())], {}, made="now")
+    page = render_page([view("x", [old, new], ())], {}, made="now", histories={})
     lines = [line for table in tables for line in fitted(table, 1000)]
     return "\n".join([*lines, page, *contents(share(runs))])
 
