@@ -355,8 +355,10 @@ def test_ratio(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[int], float],
 DYNAMIC = {
     "build/bases/mmdebstrap.py: pattern": "the last lines of a log",
     "build/bases/contents.py: pattern": "the row build/bases/contents.py",
+    "build/bases/reference.py: pattern": "the name of a base in a recipe",
     "build/bytecode/runtime.py: ": "paths, which are short",
     "build/image/libraries.py: brought": "names of files",
+    "build/run/gpu.py: pattern": "names of files in /dev",
     "build/wheels/run.py: ": "the end of a log",
     "core/datafiles.py: ": "the ends of logs, and one line of an error",
     "deliver/publishing/reuse.py: ": "names of files",
@@ -398,7 +400,7 @@ PARSERS = (
 #: Modules that call these without a row, and why.
 OTHERS = {
     **dict.fromkeys([
-        "build/bytecode/worker.py", "formats/layers/wheel_archive.py", "formats/qemu.py",
+        "build/bytecode/worker.py", "formats/layers/wheel_archive.py",
         "formats/sif/format.py",
         "formats/sif/read.py", "formats/trees/squashfs/format.py", "formats/trees/tracked.py",
         "build/run/jail.py",
@@ -411,11 +413,12 @@ OTHERS = {
         "formats/sif/write.py",
         "formats/layers/conda_archive.py", "formats/layers/conda_activation.py", "lock/names.py",
         "lock/inputs.py",
-        "lock/record.py", "lock/sourcerecords.py",
+        "lock/record.py", "lock/solve.py",
     ], "JSON: the row formats/oci/documents.py"),
     **dict.fromkeys([
         "build/bytecode/compile.py", "build/bytecode/layers.py", "build/image/files.py",
-        "build/wheels/driver.py", "build/wheels/run.py", "cli/unchanged.py", "core/datafiles.py",
+        "build/wheels/driver.py", "build/wheels/run.py", "cli/schemas.py", "cli/unchanged.py",
+        "core/datafiles.py",
         "core/store/records.py", "deliver/publishing/reuse.py", "deliver/publishing/smoke_record.py",
         "formats/sif/assign.py", "formats/trees/rootfs.py", "lock/config/schema.py",
         "build/fetch/condapackage.py",
