@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.core.errors import ConfigError
-from builder.core.settings import expand_home
+from builder.core.settings import home_folder
 from builder.core.store.reading import text_of
 
 #: The built-in index of pip and uv.
@@ -77,7 +77,7 @@ def _files(env: Mapping[str, str]) -> Iterator[Path]:
     own = env.get("PIP_CONFIG_FILE", "")
     if own == os.devnull:  # pip's way to ignore all configuration files
         return
-    home = Path(env.get("HOME") or expand_home("~"))
+    home = Path(env.get("HOME") or home_folder())
     for folder in (env.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":"):
         yield Path(folder) / "pip" / "pip.conf"
     yield _SYSTEM
