@@ -176,17 +176,23 @@ def _habits(error: click.ClickException, words: Sequence[str]) -> str:
     context = getattr(error, "ctx", None)
     if context is None:
         return "builder COMMAND --help lists the options and arguments"
-    rows, name = read_rows("habits.txt"), context.command.name
-    texts: dict[str, str] = {}
-    for part in (part for word in words for part in word.split("=")):
-        if text := rows.get((name, part)) or (context.parent and rows.get(("*", part))):
-            texts.setdefault(text.replace("{}", context.command_path).replace("`", ""), part)
+    texts = _habit_texts(context, words)
     if not texts:
         return f"{context.command_path} --help lists the options and arguments"
     vars(error)["possibilities"] = None
     if len(texts) == 1 or not context.parent:  # words after an unknown command are its own
         return next(iter(texts))
     return "\n        ".join(f"{part}: {text}" for text, part in texts.items())
+
+
+def _habit_texts(context: click.Context, words: Sequence[str]) -> dict[str, str]:
+    """Return the texts of habits.txt about words of a command line, each with its first word."""
+    rows, name = read_rows("habits.txt"), context.command.name or ""
+    texts: dict[str, str] = {}
+    for part in (part for word in words for part in word.split("=")):
+        if text := rows.get((name, part)) or (context.parent and rows.get(("*", part))):
+            texts.setdefault(text.replace("{}", context.command_path).replace("`", ""), part)
+    return texts
 
 
 def interrupted(output: Output, words: Sequence[str]) -> int:

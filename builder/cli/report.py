@@ -36,7 +36,7 @@ def report(
         _share(context, names, share)
         return
     from builder.core.store.files import write_output
-    from builder.deliver.history import SUFFIX, History, read_images
+    from builder.deliver.history import SUFFIX, read_histories
     from builder.deliver.smoke.page import render, view
     from builder.deliver.smoke.reports import read_folder
 
@@ -51,8 +51,8 @@ def report(
     made = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     views = [view(name, *read) for name, read in found.items() if read[0]]
     untested = {name: problems for name, (stored, problems) in found.items() if not stored}
-    histories = {name: History.of(known) for name in found if (known := read_images(folder, name))}
-    write_output(path, render(views, untested, made=made, histories=histories).encode())
+    page = render(views, untested, made=made, histories=read_histories(folder, found))
+    write_output(path, page.encode())
     targets = {target.name: target.verdict for target in views}
     context.output.result({"file": path.absolute(), "targets": targets}, f"the page: {path}")
 

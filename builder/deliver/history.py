@@ -83,6 +83,12 @@ def read_images(folder: Path, target: str) -> list[ImageRecord]:
         return []
 
 
+def read_histories(folder: Path, targets: Iterable[str]) -> dict[str, History]:
+    """Return the histories of targets that have one, see :func:`read_images`."""
+    found = {target: read_images(folder, target) for target in targets}
+    return {target: History.of(images) for target, images in found.items() if images}
+
+
 def _record(result: BuildResult) -> ImageRecord:
     found: list[tuple[str, str, int]] = []
     if (made := result.image) is not None:

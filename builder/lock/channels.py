@@ -98,6 +98,11 @@ def unreadable(error: Exception, found: Sequence[SolverChannel], request: SolveR
     why = text.rpartition("Caused by: ")[2]
     why = re.sub("failed to lookup address information.*", "unknown host name", why)
     why = why.replace("no usable", "offline, and the channel is not in the cache: no")
+    return f"{_channel_place(names, request)} does not answer ({why})"
+
+
+def _channel_place(names: str, request: SolveRequest) -> str:
+    """Return ``channel NAME``, after file and line of the file that names it."""
     words = (names, "defaults") if names in _DEFAULTS else (names,)
     for path in filter(Path.is_file, (request.recipe.source, request.environment.path)):
         with suppress(ConfigError):
@@ -107,8 +112,8 @@ def unreadable(error: Exception, found: Sequence[SolverChannel], request: SolveR
             )
             if at := next(places, None):
                 of = f"{redact(file.texts[at])} ({names})" if len(words) > 1 else names
-                return f"{file.where(*at)}: channel {of} does not answer ({why})"
-    return f"channel {names} does not answer ({why})"
+                return f"{file.where(*at)}: channel {of}"
+    return f"channel {names}"
 
 
 def terms_note(names: Iterable[str]) -> str:

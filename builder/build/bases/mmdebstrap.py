@@ -267,10 +267,8 @@ def mmdebstrap_error(
             "correct base_packages in the recipe",
         )
     if f" {base.suite} Release' does not have a Release file" in log:
-        known = {*read_beside(__file__, "suites.txt").split()} - {base.suite}
-        near = difflib.get_close_matches(base.suite, known, n=1, cutoff=0.7)
-        hint = f"did you mean debian:{near[0]}?" if near else f"correct base:, {_OTHER_BASES}"
-        return ImageError(f"{base.reference}: the mirror of apt's settings has no such suite", hint)
+        problem = f"{base.reference}: the mirror of apt's settings has no such suite"
+        return ImageError(problem, _suite_hint(base.suite))
     lines = log.splitlines()
     errors = [line for line in lines if re.match(r"(E|W|error|mmdebstrap):? ", line)]
     last = "\n    ".join(dict.fromkeys((errors or lines)[-8:]))
@@ -280,3 +278,10 @@ def mmdebstrap_error(
     if damage and not isinstance(damage, TarEnd):  # else the log says why it ends
         failed += f", and {unread}"
     return ImageError(f"{base.reference}: {failed}:\n    {last}", hint)
+
+
+def _suite_hint(suite: str) -> str:
+    """Return the hint for a suite that the mirror does not have."""
+    known = {*read_beside(__file__, "suites.txt").split()} - {suite}
+    near = difflib.get_close_matches(suite, known, n=1, cutoff=0.7)
+    return f"did you mean debian:{near[0]}?" if near else f"correct base:, {_OTHER_BASES}"

@@ -39,6 +39,13 @@ _SOCKET = Path("/var/run/docker.sock")
 # connecting to the engine -------------------------------------------------------------------------
 
 
+def _refuse_pipe() -> None:
+    """Raise RunnerError if docker's configuration is a pipe, for which the SDK would wait."""
+    file = Path(os.environ.get("DOCKER_CONFIG") or home_folder() / ".docker", "config.json")
+    if file.is_fifo():
+        raise RunnerError(f"{file} is a pipe, not a file", "remove it, or set DOCKER_CONFIG")
+
+
 def docker_address() -> dict[str, Any]:
     """Return the SDK's arguments for the engine that the docker command line would use.
 
@@ -51,9 +58,7 @@ def docker_address() -> dict[str, Any]:
     from docker.context import ContextAPI
     from docker.errors import DockerException
 
-    file = Path(os.environ.get("DOCKER_CONFIG") or home_folder() / ".docker", "config.json")
-    if file.is_fifo():
-        raise RunnerError(f"{file} is a pipe, not a file", "remove it, or set DOCKER_CONFIG")
+    _refuse_pipe()
     if os.environ.get("DOCKER_HOST"):
         return {}
     name = os.environ.get("DOCKER_CONTEXT")

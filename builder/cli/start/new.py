@@ -104,9 +104,8 @@ def new_project(root: Path, found: Candidate, options: InitOptions, settings: Se
     written = Written(Draft(name, keys))
     _choose_base(written, root, settings)
     _adapt(written, root, settings)
-    if installed and (own := project_name(root)) and (needed := compilers(root)):
-        needed += ["python3-dev"] * (keys.get("python") == "base")
-        keys["pip"] = keys.get("pip", {}) | {"build": {own: {"base_packages": needed}}}
+    if installed:
+        _add_compilers(keys, root)
     recipe = root / "recipes" / f"{name}.yaml"
     write_atomic(recipe, recipe_text(written.draft).encode())
     load_recipe(name, root)
@@ -115,6 +114,13 @@ def new_project(root: Path, found: Candidate, options: InitOptions, settings: Se
     written.files += [recipe, schema]
     _add_to_gitignore(written, root)
     return written
+
+
+def _add_compilers(keys: dict[str, Any], root: Path) -> None:
+    """Add the OS packages that the project's own code needs to be built."""
+    if (own := project_name(root)) and (needed := compilers(root)):
+        needed += ["python3-dev"] * (keys.get("python") == "base")
+        keys["pip"] = keys.get("pip", {}) | {"build": {own: {"base_packages": needed}}}
 
 
 def _named_files(found: Candidate, root: Path) -> dict[str, str]:

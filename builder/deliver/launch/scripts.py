@@ -37,8 +37,13 @@ def check_script(command: Sequence[str], *folders: Path) -> None:
     found = _COMMAND.fullmatch(" ".join(command))
     if found is None or any((folder / found[1]).exists() for folder in folders):
         return
-    end, folder = Path(found[1]).suffix, folders[0]
+    hint = _scripts_like(found[1], folders[0])
+    raise UsageError(f"{folders[0]} has no {found[1]}", hint)
+
+
+def _scripts_like(name: str, folder: Path) -> str:
+    """Return the hint with the scripts of a folder in place of one that it does not have."""
+    end = Path(name).suffix
     files = [*folder.glob(f"*{end}"), *folder.glob(f"*/*{end}")]
     names = sorted(str(path.relative_to(folder)) for path in files)
-    known = choices(found[1], names) if names else ""
-    raise UsageError(f"{folder} has no {found[1]}", near_hint(found[1], names, 0.7) or known)
+    return near_hint(name, names, 0.7) or (choices(name, names) if names else "")
